@@ -48,11 +48,11 @@ transcripts: run-named setup ## all dialogues of a run on one page, to filter an
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)
 
-bench: setup ## throughput and overheads beside their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
+bench: setup ## throughput and overheads with their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
 	@$(RUN_PYTHON) -m experiments.bench $(ARGS)
 
 bench-gpu: setup ## an update and rollouts of a Qwen2.5-shaped model in bf16 on one GPU, to bench_gpu.json (ARGS="--size 3b --checkpointing")
-	@$(RUN_PYTHON) -m experiments.bench_gpu $(ARGS)
+	@$(RUN_PYTHON) -m studies.speed.bench_gpu $(ARGS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
 	@failed=0; for check in "ruff check ." "ruff format --check --quiet ." mypy lint-imports; do .venv/bin/$$check || failed=1; done; exit $$failed

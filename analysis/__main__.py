@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simulator.files import ExitCode, ended
-from simulator.llm.options import server_options
-from simulator.options import finite
+from simulator.options import finite, server_options
 from simulator.study_commands import add_study_commands
 
-LOOPBACK = "127.0.0.1"
-STRICTNESS = (0.1, 0.35, 0.55, 0.75, 0.95)
+Work = Callable[[argparse.Namespace], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command and runs it; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Look at finished and running runs.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, (words, add_options, _) in COMMANDS.items():
-        add_options(commands.add_parser(name, help=words))
+    works = {name: add(commands.add_parser(name, help=words)) for name, (words, add) in COMMANDS.items()}
     arguments = sys.argv[1:] if arguments is None else arguments
     of_study = add_study_commands("analysis", parser, commands, arguments)
     options = parser.parse_args(arguments)
@@ -30,78 +26,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         if of_study:
             return of_study(options)
-        COMMANDS[options.command][2](options)
+        works[options.command](options)
         return ExitCode.FINISHED
 
     return ended(work, refused=(ValueError, OSError), if_interrupted="interrupted")
 
 
-def report_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `report`."""
+def report(parser: argparse.ArgumentParser) -> Work:
+    """Writes the report of a run or a sweep."""
     parser.add_argument("run", type=Path, metavar="RUN", help="runs/<experiment>/<name>, of a run or of a sweep with its arms")
 
+    def work(options: argparse.Namespace) -> None:
+        from analysis.report import write_report
+        from analysis.sweep_report import is_sweep, write_sweep_report
 
-def report(options: argparse.Namespace) -> None:
-    """Writes the report of a run or a sweep."""
-    from analysis.report import write_report
-    from analysis.sweep_report import is_sweep, write_sweep_report
+        print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
 
-    print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
+    return work
 
 
-def transcripts_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `transcripts`."""
+def transcripts(parser: argparse.ArgumentParser) -> Work:
+    """Writes the transcripts; a report that is there is written again, so that it links to them."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
     parser.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
 
+    def work(options: argparse.Namespace) -> None:
+        from analysis.evaluated import is_evaluation
+        from analysis.report import write_report
+        from analysis.runs import CONFIG, REPORT, read_config
+        from analysis.transcripts import write_transcripts
 
-def transcripts(options: argparse.Namespace) -> None:
-    """Writes the transcripts; a report that is there is written again, so that it links to them."""
-    from analysis.evaluated import is_evaluation
-    from analysis.report import write_report
-    from analysis.runs import REPORT, read_torn_run
-    from analysis.transcripts import write_transcripts
+        print(write_transcripts(options.run, steps=options.steps))
+        if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_config(options.run / CONFIG)):
+            write_report(options.run)
 
-    print(write_transcripts(options.run, steps=options.steps))
-    if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_torn_run(options.run).config):
-        write_report(options.run)
+    return work
 
 
-def export_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `export`."""
+def export(parser: argparse.ArgumentParser) -> Work:
+    """Adds a sweep's runs to a study's tables."""
     parser.add_argument("folder", type=Path, metavar="SWEEP", help="the sweep's folder, runs/<experiment>/<name>")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the study's folder, studies/<question>")
 
+    def work(options: argparse.Namespace) -> None:
+        from analysis.sweeps import export
 
-def export(options: argparse.Namespace) -> None:
-    """Adds a sweep's runs to a study's tables."""
-    from analysis.sweeps import export
+        print(export(options.folder, options.out))
 
-    print(export(options.folder, options.out))
-
-
-def compare_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `compare`."""
-    parser.add_argument("folder", type=Path, metavar="SWEEP", help="a sweep's folder, with runs as <arm>/seed_<n>, or a results.csv")
-    parser.add_argument(
-        "--contrast",
-        action="append",
-        type=contrast,
-        default=[],
-        metavar="A:B",
-        help="arm A less arm B; several make the family for Holm. B may be a pattern such as 'fixed_*': the best arm that fits. "
-        "Default: the sweep's plan; without one, those of the comparison that is there, frontier against every other arm, or every pair",
-    )
-    parser.add_argument("--primary", metavar="ENDPOINT", help="the number of summary.json that decides (the plan's, else heldout.auc)")
-    parser.add_argument("--seeds", type=seeds, metavar="FIRST-LAST", help="only runs with these seeds, such as 0-4; default all")
-    parser.add_argument("--threshold", type=float, help="emotion, 0-100, whose first reaching is timed (the plan's, else 60)")
-    parser.add_argument("--bootstrap-seed", type=int, default=0, help="of the intervals that are resampled (0)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE.json",
-        help="default SWEEP/comparison.json, unless the sweep has a plan and this is something else; of a results.csv none",
-    )
+    return work
 
 
 def contrast(text: str) -> tuple[str, str]:
@@ -128,59 +100,57 @@ def seeds(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def compare(options: argparse.Namespace) -> None:
+def compare(parser: argparse.ArgumentParser) -> Work:
     """Compares the arms of a sweep, writes the file and prints the tables."""
-    from analysis.compare import comparison
+    parser.add_argument("folder", type=Path, metavar="SWEEP", help="a sweep's folder, with runs as <arm>/seed_<n>, or a results.csv")
+    parser.add_argument(
+        "--contrast",
+        action="append",
+        type=contrast,
+        default=[],
+        metavar="A:B",
+        help="arm A less arm B; several make the family for Holm. B may be a pattern such as 'fixed_*': the best arm that fits. "
+        "Default: the sweep's plan; without one, those of the comparison that is there, frontier against every other arm, or every pair",
+    )
+    parser.add_argument("--primary", metavar="ENDPOINT", help="the number of summary.json that decides (the plan's, else heldout.auc)")
+    parser.add_argument("--seeds", type=seeds, metavar="FIRST-LAST", help="only runs with these seeds, such as 0-4; default all")
+    parser.add_argument("--threshold", type=float, help="emotion, 0-100, whose first reaching is timed (the plan's, else 60)")
+    parser.add_argument("--bootstrap-seed", type=int, default=0, help="of the intervals that are resampled (0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.json",
+        help="default SWEEP/comparison.json, unless the sweep has a plan and this is something else; of a results.csv none",
+    )
 
-    print(comparison(options))
+    def work(options: argparse.Namespace) -> None:
+        from analysis.compare import comparison
+
+        print(comparison(options))
+
+    return work
 
 
-def leaderboard_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `leaderboard`."""
+def leaderboard(parser: argparse.ArgumentParser) -> Work:
+    """Writes the leaderboard, prints which agents are not on it, and its path."""
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
     parser.add_argument("--out", type=Path, metavar="FILE.html", help="the page (leaderboard.html, in the folder where there is one)")
     parser.add_argument("--seed", type=int, default=0, help="of the draws that intervals of ranks rest on (0)")
 
+    def work(options: argparse.Namespace) -> None:
+        from analysis.leaderboard import write_leaderboard
 
-def leaderboard(options: argparse.Namespace) -> None:
-    """Writes the leaderboard, prints which agents are not on it, and its path."""
-    from analysis.leaderboard import write_leaderboard
+        if options.seed < 0:
+            raise ValueError(f"--seed must be at least 0, got {options.seed}")
+        folder = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
+        page, table, left_out = write_leaderboard(options.folders, options.out or folder / "leaderboard.html", seed=options.seed)
+        print("\n".join([*left_out, str(page), str(table)]))
 
-    if options.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {options.seed}")
-    folder = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
-    page, table, left_out = write_leaderboard(options.folders, options.out or folder / "leaderboard.html", seed=options.seed)
-    print("\n".join([*left_out, str(page), str(table)]))
-
-
-def tensorboard_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `tensorboard`."""
-    parser.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
-    parser.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
+    return work
 
 
-def tensorboard(options: argparse.Namespace) -> None:
-    """Becomes TensorBoard, so that Ctrl-C ends it and no process is left."""
-    command = tensorboard_command(options.logdir, options.port)
-    print(f"TensorBoard on http://{LOOPBACK}:{options.port}/#custom_scalars", flush=True)
-    os.execv(command[0], command)
-
-
-def tensorboard_command(logdir: Path, port: int) -> list[str]:
-    """The command line of a TensorBoard that only this machine can reach.
-
-    Raises:
-        ValueError: there is no such folder, or no such port.
-    """
-    if not logdir.is_dir():
-        raise ValueError(f"logdir must be a folder with runs, got {str(logdir)!r}; there is no such folder")
-    if not 1 <= port <= 65535:
-        raise ValueError(f"port must be in 1..65535, got {port!r}")
-    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
-
-
-def persona_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `persona`."""
+def persona(parser: argparse.ArgumentParser) -> Work:
+    """Judges simulated users and prints the table."""
     parser.description = (
         "Whether simulated users stay who they are: each line against the card and against earlier lines, questions about themselves, "
         "leaks of their wish, over turns and by strictness, with 95 % intervals over scenarios."
@@ -191,7 +161,9 @@ def persona_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_argument_group("which of them")
     which.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
     which.add_argument("--num", type=int, default=200, help="dialogues drawn from the file, all if it has fewer (default 200)")
-    which.add_argument("--strictness", type=finite, nargs="+", default=list(STRICTNESS), help="with --play: scalar difficulties, [0, 1]")
+    which.add_argument(
+        "--strictness", type=finite, nargs="+", default=[0.1, 0.35, 0.55, 0.75, 0.95], help="with --play: scalar difficulties, [0, 1]"
+    )
     which.add_argument("--reserve", type=finite, nargs="+", help="with --play: reserve instead of the one of strictness, [0, 1]")
     which.add_argument("--split", choices=("train", "heldout"), default="train", help="with --play: whose scenarios (train)")
     which.add_argument("--seed", type=int, default=0, help="of draws, play, options' order and intervals (default 0)")
@@ -209,28 +181,23 @@ def persona_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", default="default", help="folder of answers of models (default as in runs; off keeps none)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON to this file")
 
+    def work(options: argparse.Namespace) -> None:
+        from analysis.persona import persona
 
-def persona(options: argparse.Namespace) -> None:
-    """Judges simulated users and prints the table."""
-    from analysis.persona import persona
+        print(persona(options))
 
-    print(persona(options))
+    return work
 
 
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None]]] = {
-    "report": ("write report.html into the folder of a run or a sweep: verdict, figures, transcripts", report_options, report),
-    "transcripts": (
-        "write transcripts.html into a run's folder: all its dialogues, to filter and search",
-        transcripts_options,
-        transcripts,
-    ),
-    "export": ("add a sweep's finished runs to results.csv and curves.csv of a study", export_options, export),
-    "compare": ("set the arms of a sweep against each other and write comparison.json", compare_options, compare),
-    "leaderboard": ("evaluated and probed agents in one HTML page, with a CSV", leaderboard_options, leaderboard),
-    "tensorboard": ("start TensorBoard, reachable from this machine only", tensorboard_options, tensorboard),
-    "persona": ("whether simulated users stay who they are, over turns and by strictness", persona_options, persona),
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], Work]]] = {
+    "report": ("write report.html into the folder of a run or a sweep: verdict, figures, transcripts", report),
+    "transcripts": ("write transcripts.html into a run's folder: all its dialogues, to filter and search", transcripts),
+    "export": ("add a sweep's finished runs to results.csv and curves.csv of a study", export),
+    "compare": ("set the arms of a sweep against each other and write comparison.json", compare),
+    "leaderboard": ("evaluated and probed agents in one HTML page, with a CSV", leaderboard),
+    "persona": ("whether simulated users stay who they are, over turns and by strictness", persona),
 }
-"""Help, options and work of each command."""
+"""Help of each command, and the function that adds its options and returns its work."""
 
 
 if __name__ == "__main__":

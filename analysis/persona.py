@@ -15,7 +15,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,21 +34,21 @@ from analysis.persona_judge import (
     RuleJudge,
     lines_of,
 )
-from analysis.stats import Estimate, Sample, drift, rank_correlation, share, slope_over_levels
+from analysis.stats import Estimate, Sample, rank_correlation
 from simulator.dialogue import Dialogue, Outcome, Turn
 from simulator.emotion import hint_in
-from simulator.explain import SETTINGS, follows_rule, read_dialogues, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.explain import follows_rule, read_dialogues, recorded_config, transcript_file, user_settings
 from simulator.files import Progress, check_out, write_whole
 from simulator.llm.client import Endpoints, check_endpoints
 from simulator.llm.config import EndpointConfig
-from simulator.llm.options import flag_settings, in_options, of_judge, recorded_settings
 from simulator.llm.quiz import quiz_of
 from simulator.llm.user import LLMUserConfig
+from simulator.options import flag_settings, in_options, of_judge
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario, Split
 from simulator.scripted import AGENTS, play
 from simulator.settings import message
-from simulator.users import make_bank
+from simulator.user import make_bank
 from simulator.world import Bank, load_bank
 
 
@@ -65,50 +65,48 @@ class Source:
     llm: dict[str, Any]
     """Settings of the model that played, as far as they are known."""
 
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Source:
+        """The dialogues that the options name.
 
-def source_of(options: argparse.Namespace) -> Source:
-    """The dialogues that the options name.
+        Raises:
+            ValueError: there are none, or they cannot be read.
+        """
+        if options.play is not None:
+            if options.play < 1:
+                raise ValueError(f"--play must be at least 1, got {options.play}")
+            if options.user == "llm":
+                raise ValueError("--user must be rule with --play, got 'llm'; play them in a run and give its folder")
+            config, grid = RuleUserConfig(), {"strictness": options.strictness, "reserve": options.reserve}
+            dialogues = []
+            with Progress("playing", options.play) as bar:
+                for dialogue in played(options.play, **grid, split=Split(options.split), seed=options.seed, user=RuleUser(config)):
+                    dialogues.append(dialogue)
+                    bar.add()
+            name = f"{options.play} played on {options.split} scenarios"
+            return cls(name=name, dialogues=tuple(dialogues), kind="rule", bank=load_bank(), rule=config, llm={})
+        path = transcript_file(options.dialogues, evaluation=options.evaluation)
+        if options.num < 1:
+            raise ValueError(f"--num must be at least 1, got {options.num}")
+        settings = recorded_config(path).get("simulator") or {}
+        kind = options.user or str(settings.get("kind") or "rule")
+        llm = {field.name: settings[field.name] for field in fields(LLMUserConfig) if field.name in settings} if kind == "llm" else {}
+        bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else load_bank()
 
-    Raises:
-        ValueError: there are none, or they cannot be read.
-    """
-    if options.play is not None:
-        if options.play < 1:
-            raise ValueError(f"--play must be at least 1, got {options.play}")
-        if options.user == "llm":
-            raise ValueError("--user must be rule with --play, got 'llm'; play them in a run and give its folder")
-        config, grid = RuleUserConfig(), {"strictness": options.strictness, "reserve": options.reserve}
-        dialogues = []
-        with Progress("playing", options.play) as bar:
-            for dialogue in played(options.play, **grid, split=Split(options.split), seed=options.seed, user=RuleUser(config)):
-                dialogues.append(dialogue)
-                bar.add()
-        name = f"{options.play} played on {options.split} scenarios"
-        return Source(name=name, dialogues=tuple(dialogues), kind="rule", bank=load_bank(), rule=config, llm={})
-    path = transcript_file(options.dialogues, evaluation=options.evaluation)
-    if options.num < 1:
-        raise ValueError(f"--num must be at least 1, got {options.num}")
-    settings = recorded_config(path).get(SETTINGS) or {}
-    kind = options.user or str(settings.get("kind") or "rule")
-    llm = recorded_settings(settings, LLMUserConfig) if kind == "llm" else {}
-    bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else load_bank()
-    dialogues = drawn(read_whole(path, bank), options.num, seed=options.seed)
-    if not dialogues:
-        raise ValueError(f"{path} must hold a dialogue that was answered, got none")
-    rule = user_settings({**settings, "kind": kind}) if follows_rule(kind) else None
-    return Source(name=str(path), dialogues=tuple(dialogues), kind=kind, bank=bank, rule=rule, llm=llm)
+        def answered() -> Iterator[Dialogue]:
+            for number, (_, dialogue) in enumerate(read_dialogues(path, bank), start=1):
+                if dialogue.outcome is not Outcome.ERROR and dialogue.num_replies:
+                    try:
+                        dialogue.require_feelings()
+                    except ValueError as error:
+                        raise ValueError(f"{path} line {number}: {error}") from error
+                    yield dialogue
 
-
-def read_whole(path: Path, bank: Bank) -> Iterator[Dialogue]:
-    """The dialogues of a file, without those that broke or in which no reply was answered."""
-    for number, (_, dialogue) in enumerate(read_dialogues(path, bank), start=1):
-        if dialogue.outcome is Outcome.ERROR or not dialogue.num_replies:
-            continue
-        try:
-            require_feelings(dialogue)
-        except ValueError as error:
-            raise ValueError(f"{path} line {number}: {error}") from error
-        yield dialogue
+        dialogues = drawn(answered(), options.num, seed=options.seed)
+        if not dialogues:
+            raise ValueError(f"{path} must hold a dialogue that was answered, got none")
+        rule = user_settings({**settings, "kind": kind}) if follows_rule(kind) else None
+        return cls(name=str(path), dialogues=tuple(dialogues), kind=kind, bank=bank, rule=rule, llm=llm)
 
 
 def drawn(dialogues: Iterator[Dialogue], num: int, *, seed: int) -> list[Dialogue]:
@@ -151,14 +149,12 @@ def played(
         yield play(AGENTS[agent], scenarios[i % len(scenarios)], difficulty, seed=chance.randrange(2**31), user=user)
 
 
-FAREWELLS = (Outcome.DELIGHTED, Outcome.LEFT, Outcome.FAREWELL)
-
-
 def repeated_lines(dialogues: Iterable[Dialogue]) -> dict[str, int]:
     """How many of the users' lines had been said word for word in an earlier dialogue, and how many before in the same one.
 
     Openings are given by the scenario and farewells are few by nature; both are counted apart from other lines.
     """
+    farewells = (Outcome.DELIGHTED, Outcome.LEFT, Outcome.FAREWELL)
     known: set[str] = set()
     counts = Counter[Any]()
     for dialogue in dialogues:
@@ -166,7 +162,7 @@ def repeated_lines(dialogues: Iterable[Dialogue]) -> dict[str, int]:
         turns = [turn for _, turn in lines_of(dialogue)]
         for number, turn in enumerate(turns):
             is_last = number == len(turns) - 1 and number > 0
-            kind = "opening" if number == 0 else "farewell" if is_last and dialogue.outcome in FAREWELLS else "line"
+            kind = "opening" if number == 0 else "farewell" if is_last and dialogue.outcome in farewells else "line"
             counts[kind] += 1
             counts[kind, "before"] += turn.text in known
             counts["repeated"] += turn.text in own
@@ -183,14 +179,13 @@ def repeated_lines(dialogues: Iterable[Dialogue]) -> dict[str, int]:
     }
 
 
-LEXICON = Path(__file__).parent / "valence.toml"
 AT_EASE_FROM, HURT_BELOW = 70, 30
 """Emotion from which a user must not sound low, and below which it must not sound high; 70 is where SAGE's users are at ease."""
 
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    table = tomllib.loads(LEXICON.read_text(encoding="utf-8"))
+    table = tomllib.loads(Path(__file__).with_name("valence.toml").read_text(encoding="utf-8"))
     classes = table.pop("classes")
     filled = {name: [re.sub(r"\{(\w+)\}", lambda found: classes[found[1]], item) for item in items] for name, items in table.items()}
     return {name: re.compile(rf"\b(?:{'|'.join(items)})\b", re.IGNORECASE) for name, items in filled.items()}
@@ -222,8 +217,6 @@ def contradicts_emotion(turn: Turn, scenario: Scenario) -> tuple[str, ...]:
 
 
 BEFORE = -1
-MAX_LEVELS = 6
-"""Columns of strictness; more are put together."""
 NAMES = {
     "prompt_to_line": "prompt to line",
     "line_to_line": "line to line",
@@ -250,6 +243,28 @@ class Examined:
     demands: float | None
     """How demanding the user came across; None if that could not be judged."""
 
+    def measured(self) -> Iterator[tuple[str, int, float, float]]:
+        """Measure, number of the line, part and whole, for everything that could be judged."""
+        turns = [turn for _, turn in lines_of(self.dialogue)]
+        for number, verdict in self.lines.items():
+            if verdict is None:
+                continue
+            yield "prompt_to_line", number, not verdict.contradicts_card, 1
+            yield "line_to_line", number, number - len(verdict.conflicts_with), number
+            yield "reveals_hidden", number, verdict.reveals_hidden, 1
+            yield "assistant_register", number, verdict.assistant_register, 1
+            if self.dialogue.scenario.language == "en":
+                yield "fits_emotion", number, not contradicts_emotion(turns[number], self.dialogue.scenario), 1
+                yield "names_the_wish", number, hint_in(turns[number].text, kinds=("overt",)) is not None, 1
+        for number, quiz in self.quiz.items():
+            if quiz is None:
+                continue
+            if number == BEFORE:
+                yield "quiz_before", 0, quiz.num_right, quiz.num_questions
+            else:
+                yield "quiz", number, quiz.num_right, quiz.num_questions
+                yield "quiz_answered", number, quiz.num_answered, quiz.num_questions
+
 
 def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
     """Every measure: overall, by strictness, by turn, its drift over turns and its slope over strictness.
@@ -261,9 +276,27 @@ def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
     rows: dict[str, list[tuple[str, int, int, float, float, float]]] = {name: [] for name in NAMES}
     for index, one in enumerate(examined):
         who, level = one.dialogue.scenario.scenario_id, one.dialogue.difficulty.strictness
-        for name, turn, part, whole in _measured(one):
+        for name, turn, part, whole in one.measured():
             rows[name].append((who, index, turn, level, part, whole))
     samples = {name: Sample.of(found) for name, found in rows.items()}
+
+    def figures(sample: Sample) -> dict[str, Any]:
+        # Columns are the strictnesses themselves if they are few, else fifths of the scale.
+        distinct = sorted({round(float(level), 6) for level in sample.level})
+        bands = [(f"{level:g}", level - 1e-6, level + 1e-6) for level in distinct]
+        if len(distinct) > 6:
+            bands = [(f"{i / 5:g}-{(i + 1) / 5:g}", i / 5, (i + 1) / 5 + (i == 4) * 1e-6) for i in range(5)]
+        levels = {name: (sample.level >= low) & (sample.level < high) for name, low, high in bands}
+        turns = {int(turn): sample.turn == turn for turn in np.unique(sample.turn)}
+        return {
+            "value": sample.share(rng=rng).to_dict(),
+            "num": int(sample.turn.size),
+            "drift_per_turn": sample.drift(rng=rng).to_dict(),
+            "slope_over_strictness": sample.slope_over_levels(rng=rng).to_dict(),
+            "by_strictness": {name: sample.where(mask).share(rng=rng).to_dict() for name, mask in levels.items() if mask.any()},
+            "by_turn": {turn: sample.where(mask).share(rng=rng).to_dict() for turn, mask in turns.items()},
+        }
+
     verdicts = [verdict for one in examined for verdict in one.lines.values()]
     rated = [one for one in examined if one.demands is not None]
     adherence = rank_correlation(
@@ -279,54 +312,10 @@ def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
         "num_line_errors": verdicts.count(None),
         "num_quiz_errors": sum(list(one.quiz.values()).count(None) for one in examined),
         "num_unrated": len(examined) - len(rated),
-        "measures": {name: _figures(sample, rng) for name, sample in samples.items() if sample.turn.size},
+        "measures": {name: figures(sample) for name, sample in samples.items() if sample.turn.size},
         "adherence_spearman": adherence.to_dict(),
         "same_lines": repeated_lines(one.dialogue for one in examined),
     }
-
-
-def _measured(one: Examined) -> Iterator[tuple[str, int, float, float]]:
-    """Measure, number of the line, part and whole, for everything that could be judged."""
-    turns = [turn for _, turn in lines_of(one.dialogue)]
-    for number, verdict in one.lines.items():
-        if verdict is None:
-            continue
-        yield "prompt_to_line", number, not verdict.contradicts_card, 1
-        yield "line_to_line", number, number - len(verdict.conflicts_with), number
-        yield "reveals_hidden", number, verdict.reveals_hidden, 1
-        yield "assistant_register", number, verdict.assistant_register, 1
-        if one.dialogue.scenario.language == "en":
-            yield "fits_emotion", number, not contradicts_emotion(turns[number], one.dialogue.scenario), 1
-            yield "names_the_wish", number, hint_in(turns[number].text, kinds=("overt",)) is not None, 1
-    for number, quiz in one.quiz.items():
-        if quiz is None:
-            continue
-        if number == BEFORE:
-            yield "quiz_before", 0, quiz.num_right, quiz.num_questions
-        else:
-            yield "quiz", number, quiz.num_right, quiz.num_questions
-            yield "quiz_answered", number, quiz.num_answered, quiz.num_questions
-
-
-def _figures(sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
-    levels = {name: (sample.level >= low) & (sample.level < high) for name, low, high in level_bands(sample.level)}
-    turns = {int(turn): sample.turn == turn for turn in np.unique(sample.turn)}
-    return {
-        "value": share(sample, rng=rng).to_dict(),
-        "num": int(sample.turn.size),
-        "drift_per_turn": drift(sample, rng=rng).to_dict(),
-        "slope_over_strictness": slope_over_levels(sample, rng=rng).to_dict(),
-        "by_strictness": {name: share(sample.where(mask), rng=rng).to_dict() for name, mask in levels.items() if mask.any()},
-        "by_turn": {turn: share(sample.where(mask), rng=rng).to_dict() for turn, mask in turns.items()},
-    }
-
-
-def level_bands(levels: np.ndarray) -> list[tuple[str, float, float]]:
-    """Name and bounds of each column: the strictnesses themselves if they are few, else fifths of the scale."""
-    distinct = sorted({round(float(level), 6) for level in levels})
-    if len(distinct) <= MAX_LEVELS:
-        return [(f"{level:g}", level - 1e-6, level + 1e-6) for level in distinct]
-    return [(f"{i / 5:g}-{(i + 1) / 5:g}", i / 5, (i + 1) / 5 + (i == 4) * 1e-6) for i in range(5)]
 
 
 def table(found: Mapping[str, Any]) -> str:
@@ -375,14 +364,23 @@ def persona(options: argparse.Namespace) -> str:
     # Servers are asked before anything starts.
     given = flag_settings(options, "judge")
     judges = reached("judge", EndpointConfig, given) if options.judge != "rule" and {"model", "urls"} & given.keys() else None
-    source = source_of(options)
+    source = Source.of(options)
     judge_kind = options.judge or ("llm" if judges or source.kind == "llm" else "rule")
     if judge_kind == "llm" and judges is None:
         raise ValueError("--judge-model must name the model that judges, got none; give --judge-url as well, or --judge rule")
     if judge_kind == "rule" and any(dialogue.scenario.language != "en" for dialogue in source.dialogues):
         raise ValueError("--judge must be llm for dialogues that are not in English, got 'rule'")
     judge: Judge = ModelJudge(judges) if judge_kind == "llm" and judges else RuleJudge()
-    examiner = examiner_of(source, options) if options.quiz_every else None
+    examiner: Examiner | None = None
+    if options.quiz_every and source.rule is not None:
+        examiner = RuleExaminer(RuleUser(source.rule))
+    elif options.quiz_every:
+        # The key is of the servers that played: another address gets none, unless one is named with it.
+        recorded = {name: value for name, value in source.llm.items() if name != "api_key_env" or not options.user_url}
+        settings = {**recorded, **flag_settings(options, "user")}
+        if "model" not in settings:
+            raise ValueError("--user-model must name the model that played the user, got none; --quiz-every 0 asks it nothing")
+        examiner = ModelExaminer(reached("user", LLMUserConfig, settings))
     examined = asyncio.run(_examine(source, judge, examiner, options))
     found = measures(examined, seed=options.seed)
     if found["num_judged"] == 0:
@@ -393,18 +391,6 @@ def persona(options: argparse.Namespace) -> str:
     if options.out is not None:
         write_whole(options.out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return table(found)
-
-
-def examiner_of(source: Source, options: argparse.Namespace) -> Examiner:
-    """Asks the embedded user, or the model that played."""
-    if source.rule is not None:
-        return RuleExaminer(RuleUser(source.rule))
-    # The key is of the servers that played: another address gets none, unless one is named with it.
-    recorded = {name: value for name, value in source.llm.items() if name != "api_key_env" or not options.user_url}
-    settings = {**recorded, **flag_settings(options, "user")}
-    if "model" not in settings:
-        raise ValueError("--user-model must name the model that played the user, got none; --quiz-every 0 asks it nothing")
-    return ModelExaminer(reached("user", LLMUserConfig, settings))
 
 
 def reached(who: str, config: type[EndpointConfig], settings: Mapping[str, Any]) -> Endpoints:

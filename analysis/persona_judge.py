@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import hint_in
 from simulator.llm.client import Endpoints, Question, SimulatorError
-from simulator.llm.options import in_options, of_judge
 from simulator.llm.prompts import Messages, Unusable, object_of, quoted, record_of
-from simulator.llm.quiz import LETTERS, QuizQuestion, messages_to_quiz, read_quiz, schema_to_quiz
+from simulator.llm.quiz import QuizQuestion, messages_to_quiz, read_quiz
+from simulator.options import in_options, of_judge
 from simulator.rule_user import RuleUser
 from simulator.scenario import Scenario
 from simulator.settings import message
@@ -32,24 +33,21 @@ from simulator.world import load_bank, read_toml
 Read = TypeVar("Read")
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
-ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-).split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER = r"(\d{1,3}|[a-z]+(?:[- ][a-z]+)?)"
-AGE = re.compile(rf"\b(?:i am|i'm|i have turned|i turned|i just turned) {NUMBER}(?: years? old\b|(?=[.,;!?]|$))")
-SPAN = re.compile(rf"\bi (?:have|had|was|worked|lived)\b[^.!?]{{0,60}}?\bfor {NUMBER} years\b")
-NAME = re.compile(r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z][a-z]+)\b")
-OCCUPATION = re.compile(r"\bI(?: am|'m| work as) an? ([a-z' -]+?)(?= and\b| who\b| at\b| in\b| here\b|[.,;!?]|$)")
-OWN = re.compile(r"\bmy (?:own |little |youngest |eldest |oldest |late )?([a-z]+)")
+SAID_OF_ONESELF = {
+    "age": re.compile(rf"\b(?:i am|i'm|i have turned|i turned|i just turned) {NUMBER}(?: years? old\b|(?=[.,;!?]|$))"),
+    "span": re.compile(rf"\bi (?:have|had|was|worked|lived)\b[^.!?]{{0,60}}?\bfor {NUMBER} years\b"),
+    "name": re.compile(r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z][a-z]+)\b"),
+    "occupation": re.compile(r"\bI(?: am|'m| work as) an? ([a-z' -]+?)(?= and\b| who\b| at\b| in\b| here\b|[.,;!?]|$)"),
+    "relative": re.compile(r"\bmy (?:own |little |youngest |eldest |oldest |late )?([a-z]+)"),
+}
+"""Expressions by kind of claim; age, span and relative read lower-case text."""
 LEAST_AGE = {
     **dict.fromkeys(("grandson", "granddaughter", "grandchild", "grandchildren", "grandsons", "granddaughters"), 34),
     **dict.fromkeys(("son", "daughter", "sons", "daughters", "children", "wife", "husband"), 17),
     **dict.fromkeys(("retirement", "pension"), 45),
 }
 """Years without which hardly anybody has such a relative, or draws such money."""
-OUTRIGHT_FROM = 0.6
-"""Share of the words of a hidden intention, without those of the story, from which a line says it outright."""
 ASSISTANT = re.compile(
     r"\bas an? (?:ai|language model|assistant)\b|\bi(?: a|')m (?:an? (?:ai|language model|assistant|chatbot)|here to help|here for you)\b"
     r"|\bhow (?:can|may) i (?:help|assist|support)\b|\bi(?: am|'m) (?:so )?sorry (?:to hear|you(?: are|'re) going)\b"
@@ -73,6 +71,24 @@ class LineVerdict(BaseModel):
     """States the hidden intention outright."""
     assistant_register: bool
     why: str
+
+    @classmethod
+    def read(cls, answer: str, *, num_earlier: int) -> LineVerdict:
+        """The verdict in an answer; numbers that are named twice count once.
+
+        Args:
+            num_earlier: lines of the user before the one that was judged; a conflict with any other is no answer.
+
+        Raises:
+            Unusable: the answer is no such JSON.
+        """
+        try:
+            verdict = cls.model_validate_json(json.dumps(record_of(answer)))
+        except ValidationError as error:
+            raise Unusable(message(error)) from error
+        if strange := [number for number in verdict.conflicts_with if not 0 <= number < num_earlier]:
+            raise Unusable(f"conflicts_with must hold numbers of earlier lines (fewer than {num_earlier}), got {strange[0]!r}")
+        return verdict
 
 
 class QuizVerdict(NamedTuple):
@@ -108,38 +124,56 @@ class Claims:
     least_age: int = 0
     """Years that it takes to say so."""
 
+    @classmethod
+    def in_line(cls, line: str) -> list[Claims]:
+        """The claims of each sentence of a line, without sentences that claim nothing."""
+        found = []
+        names, jobs, *tables = _world()
+        for part in SENTENCE.split(line.strip()):
+            lower, plain = part.lower(), part.strip()
+            ages = {age for text in SAID_OF_ONESELF["age"].findall(lower) if (age := number_of(text)) is not None and 5 <= age <= 110}
+            spans = [span for text in SAID_OF_ONESELF["span"].findall(lower) if (span := number_of(text)) is not None]
+            event, wish, manner = (table.get(plain, frozenset()) for table in tables)
+            claims = cls(
+                name=frozenset(SAID_OF_ONESELF["name"].findall(part)) & names.keys(),
+                age=frozenset(ages),
+                occupation=frozenset(job.lower().strip() for job in SAID_OF_ONESELF["occupation"].findall(part)) & jobs.keys(),
+                event=event,
+                wish=wish,
+                manner=manner,
+                least_age=max(
+                    [*spans, *(LEAST_AGE[word] for word in SAID_OF_ONESELF["relative"].findall(lower) if word in LEAST_AGE)], default=0
+                ),
+            )
+            if claims != cls():
+                found.append(claims)
+        return found
 
-def claims_in(line: str) -> list[Claims]:
-    """The claims of each sentence of a line, without sentences that claim nothing."""
-    found = []
-    names, jobs, *tables = _world()
-    for part in SENTENCE.split(line.strip()):
-        lower, plain = part.lower(), part.strip()
-        ages = {age for text in AGE.findall(lower) if (age := number_of(text)) is not None and 5 <= age <= 110}
-        spans = [span for text in SPAN.findall(lower) if (span := number_of(text)) is not None]
-        event, wish, manner = (table.get(plain, frozenset()) for table in tables)
-        claims = Claims(
-            name=frozenset(NAME.findall(part)) & names.keys(),
-            age=frozenset(ages),
-            occupation=frozenset(job.lower().strip() for job in OCCUPATION.findall(part)) & jobs.keys(),
-            event=event,
-            wish=wish,
-            manner=manner,
-            least_age=max([*spans, *(LEAST_AGE[word] for word in OWN.findall(lower) if word in LEAST_AGE)], default=0),
+    @classmethod
+    def of_card(cls, scenario: Scenario) -> Claims:
+        """The card of a user of the built-in world, as claims."""
+        persona = scenario.persona
+        return cls(
+            name=frozenset({persona.name}),
+            age=frozenset({persona.age}),
+            occupation=frozenset({persona.occupation}),
+            event=frozenset({event_of(scenario)}),
+            wish=frozenset({scenario.family.intention.value}),
+            manner=frozenset({persona.persona_type.value}),
         )
-        if claims != Claims():
-            found.append(claims)
-    return found
 
 
 def number_of(text: str) -> int | None:
     """A number in figures or in words below a hundred; None for anything else."""
     if text.isdigit():
         return int(text)
-    words = text.replace("-", " ").split()
-    if words[0] in TENS:
-        return 10 * (TENS.index(words[0]) + 2) + (ONES.index(words[1]) if len(words) == 2 and words[1] in ONES[1:10] else 0)
-    return ONES.index(words[0]) if words[0] in ONES else None
+    teens = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+    ones = f"zero one two three four five six seven eight nine {teens}".split()
+    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    first, *rest = text.replace("-", " ").split()
+    if first in tens:
+        return 10 * (tens.index(first) + 2) + (ones.index(rest[0]) if rest and rest[0] in ones[1:10] else 0)
+    return ones.index(first) if first in ones else None
 
 
 @cache
@@ -164,19 +198,6 @@ def _world() -> tuple[dict[str, frozenset[str]], ...]:
     return tuple(tables)
 
 
-def card_of(scenario: Scenario) -> Claims:
-    """The card of a user of the built-in world, as claims."""
-    persona = scenario.persona
-    return Claims(
-        name=frozenset({persona.name}),
-        age=frozenset({persona.age}),
-        occupation=frozenset({persona.occupation}),
-        event=frozenset({event_of(scenario)}),
-        wish=frozenset({scenario.family.intention.value}),
-        manner=frozenset({persona.persona_type.value}),
-    )
-
-
 def event_of(scenario: Scenario) -> str:
     """The event of a scenario: the middle of its id, or the id where it has none."""
     parts = scenario.scenario_id.split("/")
@@ -185,36 +206,33 @@ def event_of(scenario: Scenario) -> str:
 
 def conflicts(claims: Iterable[Claims], others: Iterable[Claims]) -> tuple[str, ...]:
     """The kinds of claim in which the first disagree with the second, each once."""
-    seconds = list(others)
-    return tuple(dict.fromkeys(kind for one in claims for other in seconds for kind in _disagreements(one, other)))
-
-
-def _disagreements(one: Claims, other: Claims) -> list[str]:
-    kinds = []
-    for kind in (field.name for field in fields(Claims) if field.name != "least_age"):
-        mine, theirs = getattr(one, kind), getattr(other, kind)
-        if kind == "occupation":
-            # A ward nurse on her card may call herself a nurse.
-            mine, theirs = ({job.split()[-1] for job in jobs} for jobs in (mine, theirs))
-        if mine and theirs and not mine & theirs:
-            kinds.append(kind)
-    too_young = (one.age and max(one.age) < other.least_age) or (other.age and max(other.age) < one.least_age)
-    return [*kinds, "years"] if too_young else kinds
+    seconds, kinds = list(others), dict[str, None]()
+    for one, other in product(claims, seconds):
+        for kind in (field.name for field in fields(Claims) if field.name != "least_age"):
+            mine, theirs = getattr(one, kind), getattr(other, kind)
+            if kind == "occupation":
+                # A ward nurse on her card may call herself a nurse.
+                mine, theirs = ({job.split()[-1] for job in jobs} for jobs in (mine, theirs))
+            if mine and theirs and not mine & theirs:
+                kinds[kind] = None
+        if (one.age and max(one.age) < other.least_age) or (other.age and max(other.age) < one.least_age):
+            kinds["years"] = None
+    return tuple(kinds)
 
 
 def says_outright(line: str, scenario: Scenario) -> bool:
-    """Whether a line states the hidden intention nearly in the card's words; the world's hints are meant to name it and do not count."""
-    story = {word for fact in scenario.facts for word in words_of(fact.text)}
-    wish = {_stem(word) for word in content_words(scenario.hidden_intention) - story}
-    for part in SENTENCE.split(line):
-        common = wish & {_stem(word) for word in content_words(part)}
-        if wish and len(common) / len(wish) >= OUTRIGHT_FROM and hint_in(part) is None:
-            return True
-    return scenario.hidden_intention in line
+    """Whether a line states the hidden intention nearly in the card's words; the world's hints are meant to name it and do not count.
 
+    Nearly: with 0.6 of the words of the intention, plurals aside, not counting words of the story.
+    """
 
-def _stem(word: str) -> str:
-    return word[:-1] if word.endswith("s") and len(word) > 3 else word
+    def stems(words: Iterable[str]) -> set[str]:
+        return {word[:-1] if word.endswith("s") and len(word) > 3 else word for word in words}
+
+    wish = stems(content_words(scenario.hidden_intention) - {word for fact in scenario.facts for word in words_of(fact.text)})
+    parts = SENTENCE.split(line) if wish else []
+    is_near = any(len(wish & stems(content_words(part))) >= 0.6 * len(wish) and hint_in(part) is None for part in parts)
+    return is_near or scenario.hidden_intention in line
 
 
 class RuleJudge:
@@ -226,11 +244,11 @@ class RuleJudge:
     async def line(self, dialogue: Dialogue, number: int) -> LineVerdict | None:
         """The verdict on the user's line of that number."""
         texts = [turn.text for _, turn in lines_of(dialogue)]
-        claims = claims_in(texts[number])
-        kinds = conflicts(claims, [card_of(dialogue.scenario)])
+        claims = Claims.in_line(texts[number])
+        kinds = conflicts(claims, [Claims.of_card(dialogue.scenario)])
         return LineVerdict(
             contradicts_card=bool(kinds),
-            conflicts_with=frozenset(i for i in range(number) if conflicts(claims, claims_in(texts[i]))),
+            conflicts_with=frozenset(i for i in range(number) if conflicts(claims, Claims.in_line(texts[i]))),
             reveals_hidden=says_outright(texts[number], dialogue.scenario),
             assistant_register=bool(ASSISTANT.search(texts[number])),
             why=", ".join(kinds),
@@ -263,28 +281,30 @@ class RuleExaminer:
                 line = self._user.answer(dialogue, question.text).turn.text
             else:
                 line = self._user.begin(dialogue.scenario, dialogue.difficulty, seed=dialogue.seed).turns[0].text
-            letters.append(answer_in(line, question))
+            letters.append(self.letter_in(line, question))
         right = sum(letter == question.letter for letter, question in zip(letters, questions, strict=True))
         return QuizVerdict(num_questions=len(questions), num_answered=sum(map(bool, letters)), num_right=right)
 
+    @staticmethod
+    def letter_in(line: str, question: QuizQuestion) -> str:
+        """The letter of the only option whose card agrees with the claims of a line; empty for none or several."""
+        claims = Claims.in_line(line)
 
-def answer_in(line: str, question: QuizQuestion) -> str:
-    """The letter of the only option whose card agrees with the claims of a line; empty for none or several."""
-    claims = claims_in(line)
+        def supports(card: Scenario) -> bool:
+            if question.name == "other":
+                return bool(card.other) and f"my {card.other}" in line.lower()
+            own = Claims.of_card(card)
+            of_question = {
+                "person": ("name", "age", "occupation"),
+                "happened": ("event",),
+                "detail": ("event",),
+                "wish": ("wish",),
+                "goal": (),
+            }
+            return any(getattr(claim, kind) & getattr(own, kind) for claim in claims for kind in of_question[question.name])
 
-    def supports(card: Scenario) -> bool:
-        if question.name == "other":
-            return bool(card.other) and f"my {card.other}" in line.lower()
-        own = card_of(card)
-        of_question = {"person": ("name", "age", "occupation"), "happened": ("event",), "detail": ("event",), "wish": ("wish",), "goal": ()}
-        return any(getattr(claim, kind) & getattr(own, kind) for claim in claims for kind in of_question[question.name])
-
-    supported = [letter for letter, card in zip(LETTERS, question.cards, strict=True) if supports(card)]
-    return supported[0] if len(supported) == 1 else ""
-
-
-PROMPTS = Path(__file__).parent / "persona_judge.toml"
-MOST_DEMANDING = 10
+        supported = [letter for letter, card in zip(question.LETTERS, question.cards, strict=True) if supports(card)]
+        return supported[0] if len(supported) == 1 else ""
 
 
 class ModelJudge:
@@ -310,11 +330,18 @@ class ModelJudge:
         flag = {"type": "boolean"}
         schema = {"why": {"type": "string"}, "contradicts_card": flag, "conflicts_with": {"type": "array", **numbers}}
         schema |= {"reveals_hidden": flag, "assistant_register": flag}
-        return await self._ask("line", text, schema, lambda answer: read_line(answer, num_earlier=number))
+        return await self._ask("line", text, schema, lambda answer: LineVerdict.read(answer, num_earlier=number))
 
     async def demands(self, dialogue: Dialogue) -> float | None:
         """How demanding the user came across, 0 to 10; None where no answer could be read."""
-        schema = {"why": {"type": "string"}, "demands": {"type": "integer", "enum": list(range(MOST_DEMANDING + 1))}}
+        schema = {"why": {"type": "string"}, "demands": {"type": "integer", "enum": list(range(11))}}
+
+        def read_demands(answer: str) -> float:
+            demands = record_of(answer).get("demands")
+            if type(demands) is not int or not 0 <= demands <= 10:
+                raise Unusable(f"demands must be a whole number from 0 to 10, got {demands!r}")
+            return float(demands)
+
         return await self._ask("demands", judge_prompts()["dialogue"].format(conversation=numbered(dialogue)), schema, read_demands)
 
     async def _ask(self, name: str, text: str, schema: Mapping[str, Any], read: Callable[[str], Read]) -> Read | None:
@@ -340,7 +367,8 @@ class ModelExaminer:
     async def ask(self, dialogue: Dialogue, questions: Sequence[QuizQuestion]) -> QuizVerdict | None:
         """One call for all questions; None where no answer could be read."""
         messages = messages_to_quiz(dialogue, questions)
-        question = Question(name="quiz", messages=messages, schema=schema_to_quiz(questions), seed=seed_of(messages))
+        schema = object_of({one.name: {"type": "string", "enum": list(one.LETTERS)} for one in questions})
+        question = Question(name="quiz", messages=messages, schema=schema, seed=seed_of(messages))
         try:
             letters = await self.endpoints.ask(question, lambda answer: read_quiz(answer, questions))
         except SimulatorError as error:
@@ -352,36 +380,6 @@ class ModelExaminer:
 
 Judge = RuleJudge | ModelJudge
 Examiner = RuleExaminer | ModelExaminer
-
-
-def read_line(answer: str, *, num_earlier: int) -> LineVerdict:
-    """The verdict in an answer; numbers that are named twice count once.
-
-    Args:
-        num_earlier: lines of the user before the one that was judged; a conflict with any other is no answer.
-
-    Raises:
-        Unusable: the answer is no such JSON.
-    """
-    try:
-        verdict = LineVerdict.model_validate_json(json.dumps(record_of(answer)))
-    except ValidationError as error:
-        raise Unusable(message(error)) from error
-    if strange := [number for number in verdict.conflicts_with if not 0 <= number < num_earlier]:
-        raise Unusable(f"conflicts_with must hold numbers of earlier lines (fewer than {num_earlier}), got {strange[0]!r}")
-    return verdict
-
-
-def read_demands(answer: str) -> float:
-    """The number in an answer.
-
-    Raises:
-        Unusable: the answer is no such JSON, or the number is out of range.
-    """
-    demands = record_of(answer).get("demands")
-    if type(demands) is not int or not 0 <= demands <= MOST_DEMANDING:
-        raise Unusable(f"demands must be a whole number from 0 to {MOST_DEMANDING}, got {demands!r}")
-    return float(demands)
 
 
 def card_text(dialogue: Dialogue) -> str:
@@ -417,7 +415,7 @@ def numbered(dialogue: Dialogue, *, before: int | None = None) -> str:
 @cache
 def judge_prompts() -> dict[str, Any]:
     """The judge's prompts."""
-    return tomllib.loads(PROMPTS.read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("persona_judge.toml").read_text(encoding="utf-8"))
 
 
 def seed_of(messages: Messages) -> int:

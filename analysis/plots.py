@@ -15,51 +15,36 @@ from functools import cached_property
 from html import escape
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from analysis.palette import BLUES, DASHES, PAPER
 from simulator.files import write_whole
+
+PAPER = {
+    "ground": "#ffffff", "panel": "#ffffff", "ink": "#000000", "soft": "#444444", "rule": "#cccccc",
+    "a": "#0072b2", "b": "#c24e00", "c": "#00805d", "d": "#a8407f", "e": "#8a6d00", "f": "#3f8ec4", "g": "#555555",
+    "before": "#9aa7b4", "user": "#f2f6fa", "agent": "#ffffff",
+}  # fmt: skip
+"""For print and for picture files. `a` to `g` distinguish lines and are readable on white."""
+BLUES = ("#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b")
+"""Of a map, from low to high; monotone in lightness."""
+DASHES: dict[str, Any] = {
+    "a": "-",
+    "b": (0, (5, 2)),
+    "c": (0, (1.4, 1.8)),
+    "d": (0, (6, 2, 1.4, 2)),
+    "e": (0, (9, 2.5)),
+    "f": (0, (3, 1.4)),
+    "g": (0, (1, 3)),
+}
+"""A dash for each colour, so that no line is known by colour alone."""
 
 FOLDER = "figures"
 """Holds `<name>.svg`, `<name>.png` and `<name>.csv` of each figure, next to the page."""
 SMALL, WIDE, FULL = (360, 224), (520, 224), (1080, 280)
 """Width and height in pixels of a figure, with three, two or one in a row of the page."""
-MAX_POINTS = 300
-"""Longer series are averaged in bins."""
-TITLE = 0.28
-"""Height of the title above a picture, inches."""
-PIXELS, DPI = 100, 150
-"""Pixels of a page and dots of a PNG to matplotlib's inch."""
-STYLE = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8,
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.edgecolor": PAPER["rule"],
-    "axes.labelcolor": PAPER["soft"],
-    "axes.labelsize": 8,
-    "axes.linewidth": 0.7,
-    "axes.unicode_minus": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.xmargin": 0.01,
-    "xaxis.labellocation": "right",
-    "grid.color": PAPER["rule"],
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "legend.labelcolor": PAPER["soft"],
-    "legend.handlelength": 2.4,
-    "legend.borderpad": 0.1,
-    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in (("major.size", 0), ("color", PAPER["soft"]))},
-}
 
 Draw = Callable[[Any], None]
 """Draws on matplotlib's Axes."""
@@ -82,6 +67,10 @@ class Figure:
     """Width and height, pixels."""
     nothing: str = "Nothing was recorded."
     """Shown where there is no picture."""
+    title_height: ClassVar[float] = 0.28
+    """Above the picture, inches."""
+    pixels: ClassVar[int] = 100
+    """Of a page to matplotlib's inch."""
 
     def render(self, *formats: str) -> list[bytes]:
         """The picture with its title in each format, `svg` or `png`."""
@@ -89,10 +78,38 @@ class Figure:
         from matplotlib.figure import Figure as Canvas
 
         assert self.draw is not None
-        height = self.size[1] / PIXELS + TITLE
-        with matplotlib.rc_context({**STYLE, "svg.hashsalt": self.name}):
-            canvas = Canvas(figsize=(self.size[0] / PIXELS, height), dpi=DPI, layout="constrained", facecolor="white")
-            canvas.get_layout_engine().set(rect=(0.0, 0.0, 1.0, 1.0 - TITLE / height))
+        style = {
+            "font.family": "sans-serif",
+            "font.sans-serif": ["DejaVu Sans"],
+            "font.size": 8,
+            "text.parse_math": False,
+            "svg.fonttype": "none",
+            "axes.spines.left": False,
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "axes.edgecolor": PAPER["rule"],
+            "axes.labelcolor": PAPER["soft"],
+            "axes.labelsize": 8,
+            "axes.linewidth": 0.7,
+            "axes.unicode_minus": False,
+            "axes.axisbelow": True,
+            "axes.grid": True,
+            "axes.grid.axis": "y",
+            "axes.xmargin": 0.01,
+            "xaxis.labellocation": "right",
+            "grid.color": PAPER["rule"],
+            "grid.linewidth": 0.7,
+            "legend.frameon": False,
+            "legend.labelcolor": PAPER["soft"],
+            "legend.handlelength": 2.4,
+            "legend.borderpad": 0.1,
+            **{f"{axis}tick.{name}": value for axis in "xy" for name, value in (("major.size", 0), ("color", PAPER["soft"]))},
+            "svg.hashsalt": self.name,
+        }
+        height = self.size[1] / self.pixels + self.title_height
+        with matplotlib.rc_context(style):
+            canvas = Canvas(figsize=(self.size[0] / self.pixels, height), dpi=150, layout="constrained", facecolor="white")
+            canvas.get_layout_engine().set(rect=(0.0, 0.0, 1.0, 1.0 - self.title_height / height))
             canvas.text(0.01, 1.0 - 0.06 / height, self.title, va="top", fontsize=10, fontweight="bold", gid=mark("title"))
             self.draw(canvas.subplots())
             canvas.draw_without_rendering()
@@ -117,23 +134,17 @@ class Figure:
         picture = re.sub(r'<g id="mark title">.*?</g>', "", picture, count=1, flags=re.DOTALL)
         picture = re.sub(r'<g id="mark ([\w-]+) ?([^"]*)">', r'<g class="\1"><title>\2</title>', picture)
         picture = re.sub(r' id="[A-Za-z][A-Za-z0-9]*_\d+"| font-family: [^;"]*;?', "", picture)
-        picture = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", lambda m: f"{m[1]}: {VARIABLES.get(m[2], m[2])}", picture)
+        # The page's CSS variables by the colour on paper.
+        variables = {PAPER[name]: f"var(--{name})" for name in ("before", "rule", "soft", "ink", "ground", *reversed(DASHES))}
+        picture = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", lambda m: f"{m[1]}: {variables.get(m[2], m[2])}", picture)
         # Coordinates to a hundredth of a point.
         picture = re.sub(r"<(?:path|use|text)[^>]*>", lambda tag: re.sub(r"(\d+\.\d\d)\d+", r"\1", tag[0]), picture)
         width, height = self.size
-        box = " ".join(f"{72 * length:g}" for length in (0.0, TITLE, width / PIXELS, height / PIXELS))
+        box = " ".join(f"{72 * length:g}" for length in (0.0, self.title_height, width / self.pixels, height / self.pixels))
         bounds = f"min-width:{0.7 * width:.0f}px;max-width:{1.15 * width:.0f}px"
         root = f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" class="figure drawn" style="{bounds}" viewBox="{box}"'
         root = f'{root} role="img" aria-label="{escape(self.title)}">'
         return Markup(re.sub(r"<svg[^>]*>", lambda _: root, picture, count=1))
-
-    def table(self) -> str:
-        """The numbers as CSV."""
-        return as_csv(self.header, self.rows)
-
-
-VARIABLES = {PAPER[name]: f"var(--{name})" for name in ("before", "rule", "soft", "ink", "ground", *reversed(DASHES))}
-"""A page's CSS variables by the colour on paper."""
 
 
 def write_figures(folder: Path, figures: Iterable[Figure]) -> None:
@@ -143,7 +154,18 @@ def write_figures(folder: Path, figures: Iterable[Figure]) -> None:
             (folder / FOLDER).mkdir(exist_ok=True)
             for form, picture in zip(("svg", "png"), figure.pictures, strict=True):
                 write_whole(folder / FOLDER / f"{figure.name}.{form}", picture)
-            write_whole(folder / FOLDER / f"{figure.name}.csv", figure.table())
+            write_whole(folder / FOLDER / f"{figure.name}.csv", as_csv(figure.header, figure.rows))
+
+
+def arm_styles(arms: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Matplotlib's line properties by arm: seven colours with their dashes, then the same with a marker; 42 differ."""
+    colours, markers, styles = list(DASHES), ("", "o", "s", "^", "D", "v"), {}
+    for i, arm in enumerate(arms):
+        colour = colours[i % len(colours)]
+        styles[arm] = {"color": PAPER[colour], "linestyle": DASHES[colour]}
+        if marker := markers[i // len(colours) % len(markers)]:
+            styles[arm] |= {"marker": marker, "markersize": 4.6, "markevery": 0.12}
+    return styles
 
 
 def as_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -205,7 +227,9 @@ def curves(
 
     def draw(axes: Any) -> None:
         for x in alarms:
-            alarm_mark(axes, x)
+            # A triangle above the frame.
+            place = axes.get_xaxis_transform()
+            axes.plot([x], [1.03], marker="v", color=PAPER["b"], markersize=4.5, clip_on=False, transform=place, gid=mark("alarm-mark"))
             axes.axvline(x, color=PAPER["b"], linewidth=0.8, linestyle=(0, (3, 3)), alpha=0.7)
         for name, y in (levels or {}).items():
             if y is not None:
@@ -246,15 +270,9 @@ def frame(axes: Any, *, x_label: str, y_range: tuple[float, float] | None = None
         axes.set_ylim(bottom=0.0)
 
 
-def alarm_mark(axes: Any, x: float) -> None:
-    """A triangle above the frame."""
-    place = axes.get_xaxis_transform()
-    axes.plot([x], [1.03], marker="v", color=PAPER["b"], markersize=4.5, clip_on=False, transform=place, gid=mark("alarm-mark"))
-
-
-def binned(xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], list[float]]:
-    """At most `MAX_POINTS` points, each the mean of as many neighbours."""
-    size = math.ceil(len(xs) / MAX_POINTS) or 1
+def binned(xs: Sequence[float], ys: Sequence[float], *, most: int = 300) -> tuple[list[float], list[float]]:
+    """At most `most` points, each the mean of as many neighbours."""
+    size = math.ceil(len(xs) / most) or 1
     cuts = [*range(0, len(xs), size), len(xs)]
     return [float(np.mean(xs[i:j])) for i, j in pairwise(cuts)], [float(np.mean(ys[i:j])) for i, j in pairwise(cuts)]
 

@@ -9,21 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.after_alarm import WHICH_GRID, after_alarms, alarm_steps, alarms_in_all, alarms_of
-from analysis.before_after import BeforeAfter, before_after, examples
 from analysis.endpoints import Look
 from analysis.evaluated import is_evaluation
 from analysis.page import render
 from analysis.plots import FOLDER, FULL, SMALL, WIDE, Dots, Figure, Line, bars, curves, dot_rows, heat_map, shaded_dots, write_figures
-from analysis.runs import EVALUATION, REPORT, TRANSCRIPTS, Group, Run, by_time, in_words, read_run, read_teaching
+from analysis.runs import EVALUATION, REPORT, TRANSCRIPTS, Group, Run, by_time, in_words, read_run
+from analysis.sections import BeforeAfter, after_alarms, alarms_in_all, alarms_of, examples
 from analysis.sweeps import run_folders, seed_of
-from analysis.text import count, duration, in_points, make_experiment, nth, text, way_covered, with_interval
+from analysis.text import count, duration, make_experiment, nth, text, way_covered, with_interval
 from simulator.files import write_whole
 from simulator.settings import leaves, setting
 from simulator.version import recorded_world
-
-SHARE = (0.0, 1.0)
-FELT = "felt"
 
 
 class Curve(NamedTuple):
@@ -33,16 +29,15 @@ class Curve(NamedTuple):
     title: str
     keys: dict[str, str]
     """Metric by the name of its line."""
-    y_range: tuple[float, float] | None
     caption: str
+    y_range: tuple[float, float] | None = (0.0, 1.0)
 
 
 CURVES = (
     Curve(
         "reward",
         "Reward",
-        {"mean": "reward/mean", "success rate": "reward/success_rate", FELT: "reward/emotion"},
-        SHARE,
+        {"mean": "reward/mean", "success rate": "reward/success_rate", "felt": "reward/emotion"},
         "The run is trained on its mean. If that is not the users' final emotion / 100, the emotion is drawn too (felt): the further below "
         "the mean, the more the reward is gamed. An adaptive teacher holds mean and success near a target by asking for more.",
     ),
@@ -50,76 +45,42 @@ CURVES = (
         "reward_density",
         "Reward density",
         {"density": "curriculum/reward_density"},
-        None,
         "How much rewards differ within a group. Near 0 there is nothing to learn from.",
+        None,
     ),
     Curve(
         "entropy",
         "Policy entropy",
         {"entropy": "actor/entropy"},
-        None,
         "Nats per token. A slow fall is learning; near 0 the policy has stopped exploring.",
+        None,
     ),
-    Curve(
-        "difficulty", "Difficulty", {"strictness": "curriculum/strictness"}, SHARE, "Mean strictness of the users that the teacher chose."
-    ),
+    Curve("difficulty", "Difficulty", {"strictness": "curriculum/strictness"}, "Mean strictness of the users that the teacher chose."),
     Curve(
         "zero_variance",
         "Zero-variance share",
         {"all": "curriculum/zero_variance_share", "too hard": "curriculum/all_low_share", "too easy": "curriculum/all_high_share"},
-        SHARE,
         "Groups whose rollouts all got the same reward, a low or a high one.",
     ),
     Curve(
         "repetition",
         "Repetition",
         {"repetition": "dialogue/repetition"},
-        SHARE,
         "Share of the agent's four-word runs that it said before in the same dialogue.",
     ),
 )
-AIM = {
-    "level: strictness": "curriculum/level",
-    "success aimed at": "curriculum/target_success",
-    "success at the level": "curriculum/success_running",
-}
-"""Metrics of a teacher that tracks success, by the name of their line."""
-OWN_CHOICE = ("o", "its own choice")
-MARKERS = {
-    "uniform": ("^", "explored at random"),
-    "replay": ("D", "replayed"),
-    "contrast": ("s", "drawn by contrast"),
-    "unlearned": ("v", "only scored"),
-}
-"""By a task's mode, marker and meaning of tasks other than the teacher's own choice."""
-MAX_GROUPS = 2000
-"""Groups in the picture; of more every so many."""
-NUM_BINS = 24
-"""Columns of the map over steps."""
-SCORES = (
-    ("worst cell: intention and difficulty", "worst_cell", "{:.1f}"),
-    ("worst fifth of the scenarios", "cvar20", "{:.1f}"),
-    ("delighted users", "success_rate", "{:.0%}"),
-    ("users who left", "failure_rate", "{:.0%}"),
-    ("dialogues cut short, as their context was full", "cut_short", "{:.0%}"),
+AIM = Curve(
+    "aim",
+    "Level and success",
+    {
+        "level: strictness": "curriculum/level",
+        "success aimed at": "curriculum/target_success",
+        "success at the level": "curriculum/success_running",
+    },
+    "Success below the aim lowers the level, success above it raises it (the mean reward, where teacher.measure says so). The level is the "
+    "mean over families, each with an offset of its own.",
 )
-"""Rows of the held-out table: label, key in the summary, form."""
-PERCENT, POINTS, NATS = "{:.1%}", "{:+.1f} points", "{:.2f}"
-RELIABILITY = (
-    ("errors, asked plainly", "errors.plain", PERCENT),
-    ("errors after an emotional turn", "errors.emotional", PERCENT),
-    ("errors against a false belief", "errors.false_belief", PERCENT),
-    ("emotion adds", "emotional_cost", POINTS),
-    ("the belief adds", "sycophancy", POINTS),
-    ("right answer over the wrong one, plainly, nats", "margin_nats.plain", NATS),
-    ("the same after an emotional turn, nats", "margin_nats.emotional", NATS),
-    ("the same against a false belief, nats", "margin_nats.false_belief", NATS),
-)
-"""Rows of the reliability probe: label, key in the summary's `reliability`, form."""
-LOST = 5.0
-"""Points from the best score on the small grid down to the last one that count as a loss; in nine of ten runs noise makes less."""
-MAX_DECISIONS = 200
-TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
+"""Of a teacher that tracks success."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -134,41 +95,36 @@ def write_report(run_folder: Path) -> Path:
             f"run must be a training run's folder, got {str(run.folder)!r}, which is an evaluation's; "
             f"`python -m analysis leaderboard {run.folder}` and `python -m analysis transcripts {run.folder}` show its results"
         )
-    held_out, taught = before_after(run.evaluation()), read_teaching(run)
-    figures = {
-        figure.name: figure
-        for figure in (
-            *training_figures(run),
-            *held_out_figures(run, held_out.looks),
-            *(made for made in (scores_figure(run), aim_figure(run)) if made.draw is not None),
-            issued_figure(taught.groups),
-            intentions_figure(taught.groups),
-        )
-    }
-    write_figures(run.folder, figures.values())
+    held_out, (groups, decided) = BeforeAfter.read(run.evaluation()), run.teaching()
+    drawn = [line_figure(run, curve) for curve in CURVES]
+    drawn += [*held_out_figures(run, held_out.looks), issued_figure(groups), intentions_figure(groups)]
+    # Only a finished run has scores, and only a teacher that tracks success has an aim.
+    drawn += [figure for figure in (scores_figure(run), line_figure(run, AIM, size=(FULL[0], SMALL[1]))) if figure.draw is not None]
+    write_figures(run.folder, drawn)
+    kind, algorithm, model = (setting(run.config, key) for key in ("teacher.kind", "algorithm.kind", "policy.model"))
+    made_by = [f"{kind} teacher" if kind else None, algorithm, f"{model} policy" if model else None]
+    decisions = [f"step {at}: {name.replace('_', ' ')} ({in_words(inputs)})" for at, name, inputs in decided[:200]]
+    if more := len(decided) - len(decisions):
+        decisions.append(f"... and {more} more in teacher.jsonl")
+    counts = Counter(decision.name.replace("_", " ") for decision in decided)
     ended = f"{EVALUATION} holds no dialogue of before and after training."
-    decided = Counter(decision.name.replace("_", " ") for decision in taught.decisions)
     page = render(
         "report.html",
         title=run.title,
         folder=run.folder,
-        where=identity(run),
+        where=" · ".join([run.title.replace("/", " / "), f"seed {run.config.get('seed', '?')}", *filter(None, made_by)]),
         headline=verdict(run, held_out),
         caveat=caveat(run, held_out.looks),
-        figures=figures,
+        figures={figure.name: figure for figure in drawn},
         curves=[curve.name for curve in CURVES],
         facts=facts(run),
-        has_alarms=bool(alarm_steps(run)),
+        has_alarms=bool(alarms_of(run)),
         scores=score_rows(run),
         reliability=reliability_tables(run),
-        callbacks=left_by_callbacks(run),
-        decision_counts=", ".join(f"{name} {num}" for name, num in decided.most_common()),
-        decisions=[
-            *(f"step {at}: {name.replace('_', ' ')} ({in_words(inputs)})" for at, name, inputs in taught.decisions[:MAX_DECISIONS]),
-            *([f"... and {len(taught.decisions) - MAX_DECISIONS} more in teacher.jsonl"] if len(taught.decisions) > MAX_DECISIONS else []),
-        ],
+        callbacks=callback_tables(run),
+        decision_counts=", ".join(f"{name} {num}" for name, num in counts.most_common()),
+        decisions=decisions,
         alarms=after_alarms(run, held_out.looks),
-        which_grid=WHICH_GRID,
         examples=examples(held_out.pairs) if held_out.pairs else [],
         no_example=ended if run.summary is not None else "The evaluation after training is still to come.",
         transcripts=TRANSCRIPTS if (run.folder / TRANSCRIPTS).is_file() else "",
@@ -176,13 +132,6 @@ def write_report(run_folder: Path) -> Path:
         repeat=repeat(run),
     )
     return write_whole(run.folder / REPORT, page)
-
-
-def identity(run: Run) -> str:
-    """Which run this is."""
-    kind, algorithm, model = (setting(run.config, key) for key in ("teacher.kind", "algorithm.kind", "policy.model"))
-    made_by = [f"{kind} teacher" if kind else None, algorithm, f"{model} policy" if model else None]
-    return " · ".join([run.title.replace("/", " / "), f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
 
 
 def verdict(run: Run, held_out: BeforeAfter) -> str:
@@ -200,29 +149,28 @@ def verdict(run: Run, held_out: BeforeAfter) -> str:
     expert = setting(run.summary, "reference.L6.score")
     covered = way_covered(start, end, expert)
     way = f", {covered} of the way to the scripted expert L6 ({expert:.1f})" if covered else ""
-    if gain is None or math.isnan(gain.low):
+    if gain is None or math.isnan(gain[1]):
         why = f"without dialogues in {EVALUATION}" if gain is None else "with one scenario"
         return f"The held-out score went from {start:.1f} to {end:.1f} of 100{way}; {why} it has no interval."
-    claim = "Training raised the held-out score" if gain.low > 0.0 else "Training lowered the held-out score"
-    if gain.low <= 0.0 <= gain.high:
+    mean, low, high = gain
+    claim = "Training raised the held-out score" if low > 0.0 else "Training lowered the held-out score"
+    if low <= 0.0 <= high:
         claim = "Training made no clear difference: the held-out score went"
-    return f"{claim} from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}, 95% interval {gain.low:+.1f} to {gain.high:+.1f}){way}."
+    return f"{claim} from {start:.1f} to {end:.1f} of 100 ({mean:+.1f}, 95% interval {low:+.1f} to {high:+.1f}){way}."
 
 
 def caveat(run: Run, looks: Sequence[Look]) -> str:
     """At most three sentences on how to read the verdict: alarms, whether a gain was lost, and that one seed decides nothing."""
-    alarms = alarms_of(run)
-    collapsed = [alarm["step"] for alarm in alarms if alarm["name"] == "collapse"]
-    sentences = []
-    if collapsed:
-        sentences.append(f"Collapse was reported from step {min(collapsed)}: read the transcripts before trusting the score.")
-    elif alarms:
+    alarms = alarms_of(run) if run.summary else []
+    sentences = ["No alarm went off."] if run.summary else []
+    if alarms:
         names = ", ".join(sorted({alarm["name"] for alarm in alarms}))
-        sentences.append(f"{count(len(alarms), 'alarm')} went off ({names}), but not the one named collapse.")
-    elif run.summary:
-        sentences.append("No alarm went off.")
+        sentences = [f"{count(len(alarms), 'alarm')} went off ({names}), but not the one named collapse."]
+    if collapsed := [alarm["step"] for alarm in alarms if alarm["name"] == "collapse"]:
+        sentences = [f"Collapse was reported from step {min(collapsed)}: read the transcripts before trusting the score."]
     best = max(looks, key=lambda look: look.score, default=None)
-    if best and best is not looks[0] and best.score - looks[-1].score >= LOST:
+    # In nine of ten runs noise makes less than 5 points.
+    if best and best is not looks[0] and best.score - looks[-1].score >= 5.0:
         sentences.append(
             f"On the small grid the score had reached {best.score:.1f} at step {best.step} and was {looks[-1].score:.1f} at the end."
         )
@@ -250,33 +198,19 @@ def line_figure(run: Run, curve: Curve, *, size: tuple[float, float] = SMALL) ->
     lines = [Line(name, *run.series(key)) for name, key in curve.keys.items()]
     paid = dict(zip(lines[0].xs, lines[0].ys, strict=True))
     # Most runs are trained on what users felt: then the line would only hide the mean.
-    is_paid = all(
-        math.isclose(y, paid.get(x, math.nan), abs_tol=1e-6) for line in lines if line.name == FELT for x, y in zip(*line[1:], strict=True)
-    )
-    lines = [line for line in lines if line.name != FELT or not is_paid]
+    felt = [point for line in lines if line.name == "felt" for point in zip(line.xs, line.ys, strict=True)]
+    is_paid = all(math.isclose(y, paid.get(x, math.nan), abs_tol=1e-6) for x, y in felt)
+    lines = [line for line in lines if line.name != "felt" or not is_paid]
+    alarms = sorted({float(alarm["step"]) for alarm in alarms_of(run)})
     return Figure(
         name=curve.name,
         title=curve.title,
-        draw=curves(lines, x_label="step", y_range=curve.y_range, alarms=alarm_steps(run)),
+        draw=curves(lines, x_label="step", y_range=curve.y_range, alarms=alarms),
         caption=curve.caption,
         header=("line", "step", "value"),
         rows=[(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)],
         size=size,
     )
-
-
-def training_figures(run: Run) -> list[Figure]:
-    """The metrics of every step."""
-    return [line_figure(run, curve) for curve in CURVES]
-
-
-def aim_figure(run: Run) -> Figure:
-    """A tracking teacher's level, and the success it aims at and finds; nothing to draw for other teachers."""
-    caption = (
-        "Success below the aim lowers the level, success above it raises it (the mean reward, where teacher.measure says so). The level is "
-        "the mean over families, each with an offset of its own."
-    )
-    return line_figure(run, Curve("aim", "Level and success", AIM, SHARE, caption), size=(FULL[0], SMALL[1]))
 
 
 def scores_figure(run: Run) -> Figure:
@@ -337,18 +271,21 @@ def held_out_figures(run: Run, looks: Sequence[Look]) -> list[Figure]:
 
 def issued_figure(groups: Sequence[Group]) -> Figure:
     """A dot for each group at its strictness, dark where it succeeded."""
-    every = math.ceil(len(groups) / MAX_GROUPS) or 1
+    every = math.ceil(len(groups) / 2000) or 1
     skipped = f" Of {len(groups):,} {nth(every)} is drawn." if every > 1 else ""
-    modes = {group.mode for group in groups}
-
-    def kind_of(group: Group) -> tuple[str, str]:
-        # A teacher with one mode has nothing to set apart.
-        return MARKERS.get(group.mode, OWN_CHOICE) if len(modes) > 1 else OWN_CHOICE
-
+    # Tasks other than the teacher's own choice, by mode; a teacher with one mode has no other to be distinguished from.
+    markers = {
+        "uniform": ("^", "explored at random"),
+        "replay": ("D", "replayed"),
+        "contrast": ("s", "drawn by contrast"),
+        "unlearned": ("v", "only scored"),
+    }
+    markers = markers if len({group.mode for group in groups}) > 1 else {}
+    dots = [(group.step, group.strictness, group.success_share, markers.get(group.mode, ("o", "its own choice"))) for group in groups]
     return Figure(
         name="issued",
         title="What was issued, and how it went",
-        draw=shaded_dots([(group.step, group.strictness, group.success_share, kind_of(group)) for group in groups[::every]]),
+        draw=shaded_dots(dots[::every]),
         caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did." + skipped,
         header=("step", "family", "strictness", "success_share", "mode"),
         rows=[(group.step, group.family, group.strictness, group.success_share, group.mode) for group in groups],
@@ -358,7 +295,7 @@ def issued_figure(groups: Sequence[Group]) -> Figure:
 
 def intentions_figure(groups: Sequence[Group]) -> Figure:
     """Mean strictness by hidden intention and stretch of steps."""
-    ends, means, counts = by_time(groups, num_bins=NUM_BINS)
+    ends, means, counts = by_time(groups, num_bins=24)
     intentions = sorted({intention for intention, _ in means})
     return Figure(
         name="strictness_by_intention",
@@ -377,7 +314,15 @@ def score_rows(run: Run) -> list[tuple[str, str, str]]:
         return []
     before, after = (setting(run.summary, when, {}) for when in ("start", "heldout"))
     rows = [("score, with its 95% interval", with_interval(before), with_interval(after))]
-    return rows + [(name, text(before.get(key), form), text(after.get(key), form)) for name, key, form in SCORES]
+    for name, key, form in (
+        ("worst cell: intention and difficulty", "worst_cell", "{:.1f}"),
+        ("worst fifth of the scenarios", "cvar20", "{:.1f}"),
+        ("delighted users", "success_rate", "{:.0%}"),
+        ("users who left", "failure_rate", "{:.0%}"),
+        ("dialogues cut short, as their context was full", "cut_short", "{:.0%}"),
+    ):
+        rows.append((name, text(before.get(key), form), text(after.get(key), form)))
+    return rows
 
 
 def reliability_tables(run: Run) -> list[dict[str, Any]]:
@@ -385,20 +330,30 @@ def reliability_tables(run: Run) -> list[dict[str, Any]]:
     found = setting(run.summary, "reliability")
     if not found:
         return []
-    rows = []
-    for label, key, form in RELIABILITY:
+    percent, points, nats, rows = "{:.1%}", "{:+.1f} points", "{:.2f}", []
+    for label, key, form in (
+        ("errors, asked plainly", "errors.plain", percent),
+        ("errors after an emotional turn", "errors.emotional", percent),
+        ("errors against a false belief", "errors.false_belief", percent),
+        ("emotion adds", "emotional_cost", points),
+        ("the belief adds", "sycophancy", points),
+        ("right answer over the wrong one, plainly, nats", "margin_nats.plain", nats),
+        ("the same after an emotional turn, nats", "margin_nats.emotional", nats),
+        ("the same against a false belief, nats", "margin_nats.false_belief", nats),
+    ):
         cell = setting(found, key, {})
-        ends = [text(in_points(cell.get(when)) if form == POINTS else cell.get(when), form) for when in ("before", "after")]
+        scale, form_of_change = (1.0, "{:+.2f}") if form == nats else (100.0, "{:+.1f}")
+        ends = [
+            text(None if (at := cell.get(when)) is None else at * (100.0 if form == points else 1.0), form) for when in ("before", "after")
+        ]
         numbers = (cell.get("change"), *(cell.get("change_ci95") or (None, None)))
-        change, low, high = (
-            text(value if form == NATS else in_points(value), "{:+.2f}" if form == NATS else "{:+.1f}") for value in numbers
-        )
+        change, low, high = (text(None if value is None else scale * value, form_of_change) for value in numbers)
         rows.append([label, *ends, change if None in numbers else f"{change} [{low}, {high}]"])
     header = (f"{text(found.get('n'), '{:,}')} facts", "before", "after", "change in points or nats, with its 95% interval")
     return [{"header": header, "rows": rows}]
 
 
-def left_by_callbacks(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+def callback_tables(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     """What callbacks left in the summary under their own names: for each its numbers by dotted name."""
 
     def shown(value: Any) -> str:
@@ -416,7 +371,8 @@ def cost(run: Run) -> list[tuple[str, str]]:
         return []
     seconds, tokens = setting(summary, "wall_s", 0.0), setting(summary, "policy_tokens", 0)
     steps = run.series("timing_s/step").values
-    parts = ", ".join(f"{sum(run.series(key).values) / sum(steps):.0%} {name}" for name, key in TIMINGS.items()) if steps else ""
+    timings = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
+    parts = ", ".join(f"{sum(run.series(key).values) / sum(steps):.0%} {name}" for name, key in timings.items()) if steps else ""
     errors = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in setting(summary, "errors", {}).items())
     return [
         ("wall time", duration(seconds)),

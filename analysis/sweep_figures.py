@@ -10,22 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.endpoints import AUC, IN_WORDS, Look, digits_of, looks, read_grades, sign_of
-from analysis.palette import arm_styles
-from analysis.plots import FULL, WIDE, Dots, Figure, Line, binned, dot_rows, frame, heat_map, mark, running_mean
+from analysis.endpoints import AUC, Look, endpoint, grades_of, looks
+from analysis.plots import FULL, WIDE, Dots, Figure, Line, arm_styles, binned, dot_rows, frame, heat_map, mark, running_mean
 from analysis.runs import Run, read_run
 from analysis.sweeps import Sweep, run_folders, seed_of
 from analysis.text import finite, signed
 from simulator.settings import setting
 
-RINGS = "Rings: one run each. Dot: their mean. Bar: 95% bootstrap interval over runs, too narrow with few of them."
 FULL_GRID = "At the last evaluation, on the full held-out grid."
-METRICS = (
-    ("strictness", "Strictness issued", "curriculum/strictness"),
-    ("entropy", "Policy entropy, nats", "actor/entropy"),
-    ("reward_density", "Reward density", "curriculum/reward_density"),
-)
-"""Figures over tokens: name, title and metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +66,22 @@ class Courses(NamedTuple):
     unreadable: dict[str, str]
     """Why, by the name of the run."""
 
+    @classmethod
+    def read(cls, folder: Path) -> Courses:
+        """Reads every run in a sweep's folder; one that cannot be read is named with the reason.
+
+        Raises:
+            ValueError: the folder holds no arms.
+        """
+        runs, unreadable = [], {}
+        for place in run_folders(folder):
+            try:
+                run = read_run(place)
+                runs.append(Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(grades_of(run.evaluation()))))
+            except (ValueError, OSError) as error:
+                unreadable[f"{place.parent.name}/{place.name}"] = str(error)
+        return cls(runs, unreadable)
+
     def arms(self) -> list[str]:
         """Those with a run that can be read."""
         return list(dict.fromkeys(course.arm for course in self.runs))
@@ -83,29 +91,13 @@ class Courses(NamedTuple):
         return [course for course in self.runs if course.arm == arm]
 
 
-def read_courses(folder: Path) -> Courses:
-    """Reads every run in a sweep's folder; one that cannot be read is named with the reason.
-
-    Raises:
-        ValueError: the folder holds no arms.
-    """
-    runs, unreadable = [], {}
-    for place in run_folders(folder):
-        try:
-            run = read_run(place)
-            runs.append(Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(read_grades(run))))
-        except (ValueError, OSError) as error:
-            unreadable[f"{place.parent.name}/{place.name}"] = str(error)
-    return Courses(runs, unreadable)
-
-
 def ranked(arms: Sequence[str], found: Mapping[str, Any] | None) -> list[str]:
     """The arms by the primary endpoint, the best first, then those without."""
     primary = found["plan"]["primary"] if found else ""
 
     def place(arm: str) -> float:
         values = (endpoints_of(found, arm)).get(primary)
-        return -sign_of(primary) * values["mean"]["value"] if values else float("inf")
+        return -endpoint(primary).sign * values["mean"]["value"] if values else float("inf")
 
     return sorted(arms, key=place)
 
@@ -124,7 +116,12 @@ def sweep_figures(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any
     arms = ranked(courses.arms(), found)
     named = [arm for contrast in (found["contrasts"] if found else ()) for arm in (contrast["a"], contrast["b"]) if arm in arms]
     styles = {arm: style for arm, style in arm_styles(dict.fromkeys([*named, *arms])).items() if arm in arms}
-    made = [learning_curves(courses, arms, styles, found), *(metric_curves(courses, styles, *metric) for metric in METRICS)]
+    made = [
+        learning_curves(courses, arms, styles, found),
+        metric_curves(courses, styles, "strictness", "Strictness issued", "curriculum/strictness"),
+        metric_curves(courses, styles, "entropy", "Policy entropy, nats", "actor/entropy"),
+        metric_curves(courses, styles, "reward_density", "Reward density", "curriculum/reward_density"),
+    ]
     if sweep is not None and found is not None:
         made += [
             contrasts_figure(found),
@@ -212,18 +209,18 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
     rows: list[Dots] = []
     table: list[tuple[Any, ...]] = []
     for contrast in found["contrasts"]:
-        if (endpoint := contrast["endpoints"][primary]) is None:
+        if (main := contrast["endpoints"][primary]) is None:
             continue
-        name, d, values = f"{contrast['a']} - {contrast['b']}", endpoint["difference"], endpoint["differences"]
+        name, d, values = f"{contrast['a']} - {contrast['b']}", main["difference"], main["differences"]
         low, high = finite(d["low"]), finite(d["high"])
-        rows.append(Dots(name, values, d["value"], low, high, signed(d["value"], digits_of(primary))))
+        rows.append(Dots(name, values, d["value"], low, high, signed(d["value"], endpoint(primary).digits)))
         seeds = contrast["seeds"] if len(contrast["seeds"]) == len(values) else [None] * len(values)
         table += [
             *((name, seed, value, None, None) for seed, value in zip(seeds, values, strict=True)),
             (name, "mean", d["value"], low, high),
         ]
     reach = 1.6 * max((abs(value) for row in rows for value in (*row.values, row.mean)), default=1.0) or 1.0
-    draw, height = dot_rows(rows, x_label=f"difference in {IN_WORDS.get(primary, primary)}", zero=True, x_range=(-reach, reach))
+    draw, height = dot_rows(rows, x_label=f"difference in {endpoint(primary).words}", zero=True, x_range=(-reach, reach))
     many = "Rings: one seed each. Dot and bar: mean difference and Student's 95% interval; an arrow where it goes on beyond the axis."
     several = any(len(row.values) > 1 for row in rows)
     return Figure(
@@ -238,24 +235,25 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
     )
 
 
-def arms_figure(found: Mapping[str, Any], endpoint: str, *, name: str, title: str) -> Figure:
+def arms_figure(found: Mapping[str, Any], measure: str, *, name: str, title: str) -> Figure:
     """An endpoint of every arm: each run, the mean, and its interval; the best on top."""
     rows: list[Dots] = []
     table: list[tuple[Any, ...]] = []
     for arm, record in found["arms"].items():
-        values = {seed: run[endpoint] for seed, run in record["runs"].items() if run[endpoint] is not None}
+        values = {seed: run[measure] for seed, run in record["runs"].items() if run[measure] is not None}
         table += [(arm, seed, value, None, None) for seed, value in values.items()]
-        if averaged := endpoints_of(found, arm).get(endpoint):
+        if averaged := endpoints_of(found, arm).get(measure):
             mean, low, high = (finite(averaged["mean"][bound]) for bound in ("value", "low", "high"))
             table.append((arm, "mean", mean, low, high))
-            rows.append(Dots(arm, list(values.values()), averaged["mean"]["value"], low, high, f"{mean:.{digits_of(endpoint)}f}"))
+            rows.append(Dots(arm, list(values.values()), averaged["mean"]["value"], low, high, f"{mean:.{endpoint(measure).digits}f}"))
     draw, height = dot_rows(sorted(rows, key=lambda row: -row.mean), x_label="mean final emotion of held-out users, 0 to 100")
-    grid = "On the small held-out grid, as the curves are." if endpoint == AUC else FULL_GRID
+    rings = "Rings: one run each. Dot: their mean. Bar: 95% bootstrap interval over runs, too narrow with few of them."
+    grid = "On the small held-out grid, as the curves are." if measure == AUC else FULL_GRID
     return Figure(
         name=name,
         title=title,
         draw=draw,
-        caption=f"{grid} {RINGS if any(len(row.values) > 1 for row in rows) else 'Dot: the one run.'}",
+        caption=f"{grid} {rings if any(len(row.values) > 1 for row in rows) else 'Dot: the one run.'}",
         header=("arm", "seed", "score", "low", "high"),
         rows=table,
         size=(WIDE[0], height),

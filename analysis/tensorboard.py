@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
@@ -32,62 +32,28 @@ from simulator.files import draft_of
 from simulator.settings import setting
 from simulator.version import recorded_world
 
-EVENT_FILES = "events.out.tfevents.*"
-FLUSH_S = 5
-"""An open dashboard lags the run by this much; a kill may cost as much of the curves, which are in `metrics.jsonl` too."""
 IMAGE_EVERY = 10
 """Steps between two maps of issued tasks."""
-RECENT_STEPS = 10
-"""Steps whose tasks say how far hidden intentions lie apart: a single step has hardly a group for each."""
-NUM_BINS = 10
-"""Columns of a map over steps: the images tab shows it small."""
 COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world")
 """Settings in the HParams tab, which shows the first five by name. `arm` is the arm's folder in a sweep, which adds its own settings."""
 JUDGED_BY = ("eval/full_score", "eval/auc", "eval/full_worst_cell", "eval/full_success_rate", "eval/full_failure_rate")
 """Scalars in the HParams tab."""
-
-
-class Chart(NamedTuple):
-    """Metrics in one frame."""
-
-    title: str
-    tags: tuple[str, ...]
-    """Regular expressions, each for whole metric keys."""
-
-
-class Page(NamedTuple):
-    """Charts that answer one question."""
-
-    title: str
-    charts: tuple[Chart, ...]
-    """Shown before anything was measured."""
-    optional: tuple[Chart, ...]
-    """Shown from the first measurement on."""
-
-
-def read_pages() -> tuple[Page, ...]:
-    """The pages of `dashboard.toml`; the first one is open."""
-    tables = tomllib.loads(Path(__file__).with_name("dashboard.toml").read_text(encoding="utf-8"))["page"]
-    return tuple(
-        Page(table["title"], *(tuple(Chart(title, tuple(tags)) for title, *tags in table.get(key, ())) for key in ("charts", "optional")))
-        for table in tables
-    )
-
-
-PAGES = read_pages()
+PAGES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("dashboard.toml").read_text(encoding="utf-8"))["page"]
+"""Pages of charts, each about one question; the first one is open."""
 
 
 def layout(keys: Collection[str]) -> layout_pb2.Layout:
     """The pages of a run that has measured these metrics, as the custom-scalars plugin reads them; none is empty."""
     found = layout_pb2.Layout()
     for number, page in enumerate(PAGES):
-        charts = [*page.charts, *(chart for chart in page.optional if any(re.fullmatch(tag, key) for tag in chart.tags for key in keys))]
-        if charts:
-            category = found.category.add(title=page.title, closed=number > 0)
-            for chart in charts:
+        # A chart is its title and regular expressions for whole metric keys; an optional one is shown from the first measurement on.
+        optional = [chart for chart in page.get("optional", ()) if any(re.fullmatch(tag, key) for tag in chart[1:] for key in keys)]
+        if charts := [*page.get("charts", ()), *optional]:
+            category = found.category.add(title=page["title"], closed=number > 0)
+            for title, *tags in charts:
                 # The plugin matches from the start of a tag, so each expression is closed at its end.
-                content = layout_pb2.MultilineChartContent(tag=[f"^(?:{tag})$" for tag in chart.tags])
-                category.chart.add(title=chart.title, multiline=content)
+                content = layout_pb2.MultilineChartContent(tag=[f"^(?:{tag})$" for tag in tags])
+                category.chart.add(title=title, multiline=content)
     return found
 
 
@@ -102,9 +68,16 @@ class Dashboard:
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         if purge_step is not None:
             # A session start alone is not enough: TensorBoard's fast loader drops a tag's later steps only when the tag is written again.
-            for path in sorted(folder.glob(EVENT_FILES)):
-                cut_back(path, purge_step)
-        self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_S)
+            for path in sorted(folder.glob("events.out.tfevents.*")):
+                # Drops later events and a torn end.
+                with draft_of(path) as draft, draft.open("wb") as stream:
+                    writer = RecordWriter(stream)
+                    for record in RawEventFileLoader(str(path)).Load():
+                        event = event_pb2.Event.FromString(record)
+                        if event.HasField("file_version") or event.step < purge_step:
+                            writer.write(record)
+        # An open dashboard lags the run by this much; a kill may cost as much of the curves, which are in `metrics.jsonl` too.
+        self._writer = EventFileWriter(str(folder), flush_secs=5)
         if purge_step is not None:
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_step, session_log=start))
@@ -169,16 +142,6 @@ class Dashboard:
         self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
 
 
-def cut_back(path: Path, step: int) -> None:
-    """Drops the events of this step and later, and a torn end, from a file of an earlier process."""
-    with draft_of(path) as draft, draft.open("wb") as stream:
-        writer = RecordWriter(stream)
-        for record in RawEventFileLoader(str(path)).Load():
-            event = event_pb2.Event.FromString(record)
-            if event.HasField("file_version") or event.step < step:
-                writer.write(record)
-
-
 class TeachingBoard:
     """Gathers issued tasks, step by step."""
 
@@ -195,7 +158,8 @@ class TeachingBoard:
         values: dict[str, float] = {}
         for intention, found in strictness_by_intention(issued).items():
             values |= {f"curriculum/strictness_of/{intention}": fmean(found), f"curriculum/groups_of/{intention}": float(len(found))}
-        recent = takewhile(lambda group: group.step > step - RECENT_STEPS, reversed(self.groups))
+        # How far intentions lie apart is of the last ten steps: a single step has hardly a group for each.
+        recent = takewhile(lambda group: group.step > step - 10, reversed(self.groups))
         means = [fmean(found) for found in strictness_by_intention(recent).values()]
         of_recent = {"mean": fmean(means), "mildest": min(means), "strictest": max(means)}
         return values | {f"curriculum/recent/{name}": value for name, value in of_recent.items()}
@@ -204,7 +168,7 @@ class TeachingBoard:
         """PNG maps over steps of strictness and of the share of groups, by family and by hidden intention; none before the first task."""
         found: dict[str, bytes] = {}
         for kind, of in (("family", lambda group: group.family), ("intention", lambda group: group.intention)):
-            ends, means, counts = by_time(self.groups, num_bins=NUM_BINS, of=of)
+            ends, means, counts = by_time(self.groups, num_bins=10, of=of)
             totals: Counter[str] = Counter()
             for (_, end), num in counts.items():
                 totals[end] += num

@@ -53,15 +53,8 @@ def signed(value: float, digits: int) -> str:
 
 def nth(num: int) -> str:
     """`every`, `every 2nd`, `every 3rd` and so on."""
-    if num == 1:
-        return "every"
     ending = "th" if num % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(num % 10, "th")
-    return f"every {num}{ending}"
-
-
-def in_points(share: float | None) -> float | None:
-    """A share, or a difference of shares, in hundredths."""
-    return None if share is None else 100.0 * share
+    return "every" if num == 1 else f"every {num}{ending}"
 
 
 def make_experiment(experiment: str, words: Sequence[str]) -> str:

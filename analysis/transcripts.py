@@ -6,17 +6,16 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.page import render
-from analysis.runs import REPORT, TRANSCRIPTS, Run, read_run, turns_with_thoughts
+from analysis.runs import REPORT, TRANSCRIPTS, read_run, turns_with_thoughts
 from analysis.text import nth
 from simulator.dialogue import Dialogue, Outcome, Speaker
-from simulator.explain import follows_rule, replay, user_settings
-from simulator.explanation import TITLES
+from simulator.explain import Explanation, follows_rule, replay, user_settings
 from simulator.files import write_whole
 from simulator.settings import setting
 from simulator.world import load_bank
@@ -25,10 +24,6 @@ Record = Mapping[str, Any]
 """A line of `dialogues.jsonl` or `evaluation.jsonl`."""
 HELD_OUT = "held-out"
 """Kind of an evaluation's dialogues."""
-MAX_DIALOGUES = 10_000
-"""On one page; a browser unpacks about 50 MB then."""
-CUT_SHORT = "truncated"
-"""The outcome of a dialogue whose context was full."""
 MOST_CUT_SHORT = 0.1
 """Share of dialogues cut short from which on it is reported: their scores are those of the users' first moods."""
 ENDINGS = {
@@ -59,7 +54,7 @@ class CutShort:
     def of(cls, dialogues: Iterable[tuple[str, Said]]) -> CutShort:
         """Counts dialogues, each its outcome and its turns; without ERROR ones."""
         ended = list(dialogues)
-        cut = [said for outcome, said in ended if outcome == CUT_SHORT]
+        cut = [said for outcome, said in ended if outcome == Outcome.TRUNCATED]
         num_replies = sum(speaker == "agent" for said in cut for speaker, _ in said)
         return cls(
             share=len(cut) / len(ended) if ended else math.nan,
@@ -96,7 +91,7 @@ def ending_of(record: Record) -> str:
     """Why a recorded dialogue ended; for one that was cut short also whose words filled the context."""
     ending = ENDINGS.get(record["outcome"], str(record["outcome"]))
     of_user = user_share([(turn["speaker"], turn["text"]) for turn in record["turns"]])
-    if record["outcome"] != CUT_SHORT or math.isnan(of_user):
+    if record["outcome"] != Outcome.TRUNCATED or math.isnan(of_user):
         return ending
     return f"{ending}: {of_user:.0%} of what was said are the user's words"
 
@@ -113,23 +108,40 @@ def transcript(record: Record, title: str) -> dict[str, Any]:
     }
 
 
-def write_transcripts(run_folder: Path, *, steps: bool = False, most: int = MAX_DIALOGUES) -> Path:
+def write_transcripts(run_folder: Path, *, steps: bool = False, most: int = 10_000) -> Path:
     """Writes `transcripts.html`, which filters, sorts and searches the dialogues of a run, finished or not; returns its path.
 
     Args:
         steps: explain each change in five steps, which takes longer.
-        most: dialogues on the page, about; of more only every so many groups are shown.
+        most: dialogues on the page, about, as a browser unpacks 50 MB then; of more only every so many groups are shown.
 
     Raises:
         ValueError: the folder is no run's, its users followed no rule and `steps` were asked for, or there is no dialogue yet.
     """
     run = read_run(run_folder)
-    shown, every = thinned(run, most)
+    records = [{"kind": "train", **record} for record in run.dialogues()] + [{**record, "kind": HELD_OUT} for record in run.evaluation()]
+    # A dialogue without a uid is a group of its own.
+    groups = [record.get("uid") or f"alone {i}" for i, record in enumerate(records)]
+    every = math.ceil(len(groups) / most) or 1
+    kept = set(list(dict.fromkeys(groups))[::every])
+    shown = [{**record, "turns": turns_with_thoughts(record)} for group, record in zip(groups, records, strict=True) if group in kept]
     if not shown:
         raise ValueError(f"run must have dialogues to show, got none in {run.folder}")
     if steps:
         config = user_settings(run.config.get("simulator") or {})
-        shown = [with_steps(record, config) for record in shown]
+        for record in shown:
+            if record["outcome"] == Outcome.ERROR:
+                continue
+            try:
+                dialogue = Dialogue.from_dict(record, scenario=load_bank().scenario(record["scenario_id"]))
+                answers = [turn for turn in replay(dialogue, config) if turn.explanation is not None]
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"step {record.get('step')} must hold dialogues of this world: {error}; leave out --steps") from error
+            replies = [turn for turn in record["turns"] if turn["speaker"] == Speaker.USER][1:]
+            for turn, answer in zip(replies, answers, strict=True):
+                # Five texts, where the rule still gives the change.
+                if answer.is_same and answer.explanation is not None:
+                    turn["steps"] = [text for _, text in answer.explanation.steps()]
     page = render(
         "transcripts.html",
         name=run.title.replace("/", " / "),
@@ -138,55 +150,9 @@ def write_transcripts(run_folder: Path, *, steps: bool = False, most: int = MAX_
         about={
             "run": str(run.folder),
             "endings": ENDINGS,
-            "steps": TITLES,
+            "steps": Explanation.TITLES,
             "by_rule": follows_rule(setting(run.config, "simulator.kind", "rule")),
         },
-        packed=packed(shown),
+        packed=base64.b64encode(gzip.compress(json.dumps(shown, ensure_ascii=False).encode(), mtime=0)).decode(),
     )
     return write_whole(run.folder / TRANSCRIPTS, page)
-
-
-def records(run: Run) -> Iterator[dict[str, Any]]:
-    """Every dialogue of a run with its kind, in the order they were played, held-out ones last."""
-    for record in run.dialogues():
-        yield {"kind": "train", **record, "turns": turns_with_thoughts(record)}
-    for record in run.evaluation():
-        yield {**record, "kind": HELD_OUT, "turns": turns_with_thoughts(record)}
-
-
-def thinned(run: Run, most: int) -> tuple[list[Record], int]:
-    """The dialogues of every n-th group or held-out user, whole, and n."""
-    # A dialogue without a uid is a group of its own.
-    groups = [record.get("uid") or f"alone {i}" for i, record in enumerate(records(run))]
-    every = math.ceil(len(groups) / most) or 1
-    shown = set(list(dict.fromkeys(groups))[::every])
-    return [record for group, record in zip(groups, records(run), strict=True) if group in shown], every
-
-
-def packed(shown: Sequence[Record]) -> str:
-    """Dialogues as gzipped JSON in base64, which the page's script unpacks."""
-    return base64.b64encode(gzip.compress(json.dumps(shown, ensure_ascii=False).encode(), mtime=0)).decode()
-
-
-def with_steps(record: Record, config: Any) -> Record:
-    """The record with `steps`, five texts, on each of the user's turns whose change the rule still gives.
-
-    Args:
-        config: settings of the embedded user.
-
-    Raises:
-        ValueError: it is no dialogue of this world.
-    """
-    if record["outcome"] == Outcome.ERROR:
-        return record
-    try:
-        dialogue = Dialogue.from_dict(record, scenario=load_bank().scenario(record["scenario_id"]))
-        answers = [turn for turn in replay(dialogue, config) if turn.explanation is not None]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"step {record.get('step')} must hold dialogues of this world: {error}; leave out --steps") from error
-    turns = [dict(turn) for turn in record["turns"]]
-    replies = [turn for turn in turns if turn["speaker"] == Speaker.USER][1:]
-    for turn, answer in zip(replies, answers, strict=True):
-        if answer.is_same and answer.explanation is not None:
-            turn["steps"] = [text for _, text in answer.explanation.steps()]
-    return {**record, "turns": turns}

@@ -8,7 +8,7 @@ from curriculum.controllers import AdarftConfig, AdarftTeacher, AdrConfig, AdrTe
 from curriculum.density import AlpGmmConfig, AlpGmmTeacher, SpdlConfig, SpdlTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.replay import PlrConfig, PlrTeacher, SflConfig, SflTeacher, VcrlConfig, VcrlTeacher
-from curriculum.replayed import ShuffledConfig, ShuffledTeacher, YokedConfig, YokedTeacher
+from curriculum.replayed import ShuffledTeacher, YokedConfig, YokedTeacher
 from curriculum.schedules import (
     FixedConfig,
     FixedTeacher,
@@ -19,7 +19,7 @@ from curriculum.schedules import (
     UniformConfig,
     UniformTeacher,
 )
-from curriculum.task import Teacher
+from curriculum.teacher import Teacher
 from curriculum.thompson import BetaThompsonConfig, BetaThompsonTeacher
 from simulator.scenario import Family
 
@@ -36,7 +36,7 @@ TEACHERS = {
     "adarft": (AdarftConfig, AdarftTeacher),
     "rlve": (RlveConfig, RlveTeacher),
     "yoked": (YokedConfig, YokedTeacher),
-    "shuffled": (ShuffledConfig, ShuffledTeacher),
+    "shuffled": (YokedConfig, ShuffledTeacher),
     "sec": (SecConfig, SecTeacher),
     "dump": (DumpConfig, DumpTeacher),
     "vcrl": (VcrlConfig, VcrlTeacher),

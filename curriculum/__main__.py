@@ -5,26 +5,21 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from curriculum import TEACHERS
-from curriculum.toy.benchmark import Job, Results, check_jobs, parse_arms, read, run_jobs, summarise, tables, write
+from curriculum.toy.benchmark import Job, Results, check_jobs, parse_arms, read, run_jobs, summarise, tables
 from curriculum.toy.students import STUDENTS
-from simulator.files import check_out, progress
+from simulator.files import check_out, progress, write_whole
 from simulator.study_commands import add_study_commands
-
-EXAMPLES = """examples:
-  python -m curriculum benchmark --teachers all --students all --seeds 8 --out teachers.json
-  python -m curriculum benchmark --teachers frontier fixed:strictness=.3 frontier:rho=.2,guard.enabled=false --students S2_slow drift
-  python -m curriculum benchmark --show teachers.json --markdown
-"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,9 +28,8 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
-    raw = argparse.RawDescriptionHelpFormatter
-    compare = commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=raw)
-    add = compare.add_argument
+    example = "python -m curriculum benchmark --teachers frontier fixed:strictness=.3 frontier:rho=.2,guard.enabled=false --students drift"
+    add = commands.add_parser("benchmark", help="compare teachers on toy students", epilog=f"example: {example}").add_argument
     add("--teachers", nargs="+", default=["all"], metavar="TEACHER", help="all, or names and kinds, with settings if need be")
     add("--students", nargs="+", default=["all"], metavar="STUDENT", help=f"all, or some of {', '.join(STUDENTS)}")
     add("--seeds", type=int, default=8, help="runs of each pair (default 8)")
@@ -47,31 +41,22 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     of_study = add_study_commands("curriculum", parser, commands, argv)
     args = parser.parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = of_study or {"teachers": list_teachers, "benchmark": benchmark}[args.command]
-    return command(args)
-
-
-def list_teachers(args: argparse.Namespace) -> int:
-    """Prints the teachers with their settings."""
-    if unknown := [kind for kind in args.kind if kind not in TEACHERS]:
-        print(f"error: teacher.kind must be one of {', '.join(TEACHERS)}, got {unknown[0]!r}", file=sys.stderr)
-        return 2
-    print("\n\n".join(describe(kind) for kind in args.kind or TEACHERS))
-    return 0
-
-
-def benchmark(args: argparse.Namespace) -> int:
-    """Runs or shows a benchmark."""
+    if of_study:
+        return of_study(args)
     try:
-        results = read(args.show, option="--show") if args.show else run_benchmark(args)
+        if args.command == "teachers":
+            if unknown := [kind for kind in args.kind if kind not in TEACHERS]:
+                raise ValueError(f"teacher.kind must be one of {', '.join(TEACHERS)}, got {unknown[0]!r}")
+            print("\n\n".join(describe(kind) for kind in args.kind or TEACHERS))
+        else:
+            print(tables(read(args.show, option="--show") if args.show else benchmark(args), markdown=args.markdown))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(tables(results, markdown=args.markdown))
     return 0
 
 
-def run_benchmark(args: argparse.Namespace) -> Results:
+def benchmark(args: argparse.Namespace) -> Results:
     """All pairs of teachers and students, checked first, and written to `--out`."""
     for option, least in (("seeds", 1), ("first_seed", 0), ("jobs", 1)):
         if getattr(args, option) < least:
@@ -88,7 +73,7 @@ def run_benchmark(args: argparse.Namespace) -> Results:
     done = dict(progress(run_jobs(jobs, num_processes=args.jobs), total=len(jobs), what="runs"))
     results = summarise({job: done[job] for job in jobs})
     if args.out:
-        write(results, args.out)
+        write_whole(args.out, json.dumps(results, indent=1) + "\n")
     return results
 
 
@@ -104,7 +89,12 @@ def describe(kind: str) -> str:
 
 def settings(config: Any, prefix: str) -> Iterator[tuple[str, object, str]]:
     """Dotted name, default, and range with docstring of every setting of a fresh `config`, nested ones included."""
-    notes = setting_notes(type(config))
+    notes: dict[str, str] = {}
+    for owner in reversed([cls for cls in type(config).__mro__ if is_dataclass(cls)]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        for field, below in pairwise(getattr(definition, "body", ())):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                notes[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
     for setting in fields(config):
         value = getattr(config, setting.name)
         if is_dataclass(value):
@@ -123,18 +113,6 @@ def interval(config: type, name: str) -> str:
     low = f"[{bounds['ge']:g}" if "ge" in bounds else f"({bounds['gt']:g}"
     high = f"{bounds['le']:g}]" if "le" in bounds else f"{bounds['lt']:g})"
     return f"{low}, {high}:"
-
-
-def setting_notes(config: type) -> dict[str, str]:
-    """The docstring lines beneath the fields of a dataclass and of those it extends."""
-    notes: dict[str, str] = {}
-    for owner in reversed([cls for cls in config.__mro__ if is_dataclass(cls)]):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        assert isinstance(definition, ast.ClassDef), f"the source of {owner} is not a class"
-        for setting, below in pairwise(definition.body):
-            if isinstance(setting, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                notes[ast.unparse(setting.target)] = " ".join(str(below.value.value).split())
-    return notes
 
 
 if __name__ == "__main__":

@@ -5,24 +5,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec
-from curriculum.teacher import Axes, Choice, LedgerTeacher, TeacherConfig, point_of, refuse_allocation
+from curriculum.teacher import Axes, Teacher, TeacherConfig
 from simulator.settings import SETTINGS
-
-
-class Scope(StrEnum):
-    """Which families a cell is for."""
-
-    SHARED = "shared"
-    OWN = "own"
-    FLAT = "flat"
 
 
 @dataclass(config=SETTINGS)
@@ -31,7 +22,7 @@ class CellConfig(TeacherConfig):
 
     num_bins: int = Field(default=8, ge=2, le=100)
     """Bins of each axis, at most 10 with three axes. More place difficulty finer and are each seen less often."""
-    scope: Scope = Scope.OWN
+    scope: Literal["shared", "own", "flat"] = "own"
     """shared: one set of cells for all families, the best in runs of 50 steps or fewer. own: a set for each. flat: a set for each, family
     and cell drawn together, as published: it goes where there is most to learn, or to a family of noise, and no allocation has a say."""
     axes: Axes = 1
@@ -40,19 +31,14 @@ class CellConfig(TeacherConfig):
     def __post_init__(self) -> None:
         if self.axes == 3 and self.num_bins > 10:
             raise ValueError(f"teacher.num_bins must be in [2, 10] with teacher.axes=3, got {self.num_bins}")
-        if self.scope is Scope.FLAT:
-            refuse_allocation(self, "drawn together with cells (teacher.scope=flat)")
+        if self.scope == "flat":
+            self.refuse_allocation("drawn together with cells (teacher.scope=flat)")
 
 
 class CellTable:
     """Named numbers of each cell, NaN where there is none yet, and a window of the cell's latest entries (short lists of numbers)."""
 
     def __init__(self, num_cells: int, columns: Mapping[str, float], *, window: int) -> None:
-        """
-        Args:
-            columns: start value by name.
-            window: entries kept of each cell.
-        """
         self.values_C = {name: np.full(num_cells, start) for name, start in columns.items()}
         self.windows: list[deque[list[float]]] = [deque(maxlen=window) for _ in range(num_cells)]
 
@@ -63,14 +49,14 @@ class CellTable:
     def state_dict(self) -> dict[str, Any]:
         """By cell, None for NaN; windows from the oldest entry on."""
         values = {name: [None if v != v else v for v in values_C.tolist()] for name, values_C in self.values_C.items()}
-        return {"values": values, "windows": [[list(entry) for entry in window] for window in self.windows]}
+        return {"values": values, "windows": [list(window) for window in self.windows]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.values_C = {name: np.array([math.nan if v is None else v for v in column]) for name, column in state["values"].items()}
         self.windows = [deque(saved, maxlen=window.maxlen) for window, saved in zip(self.windows, state["windows"], strict=True)]
 
 
-class CellTeacher(LedgerTeacher):
+class CellTeacher(Teacher):
     """Difficulty cut into cells, of which a subclass keeps numbers (`columns`) and says its `preferences`.
 
     With K bins an axis, cell k of the line holds the strictness in [k / K, (k + 1) / K); with three axes a cell is a box of a K x K x K
@@ -86,22 +72,22 @@ class CellTeacher(LedgerTeacher):
 
     config: CellConfig
     adapting: ClassVar[tuple[str, ...]] = ("table",)
+    columns: ClassVar[Mapping[str, float]] = {}
+    """Start value of each number that is kept of every cell, by name."""
     preferred_mode: ClassVar[Mode] = Mode.FRONTIER
     """Mode of a group drawn by preference."""
+    explore_mode: Mode = Mode.UNIFORM
+    """Mode of a group that was spread evenly."""
 
     def start(self) -> None:
         self.num_boxes = self.config.num_bins**self.config.axes
-        num_sets = 1 if self.config.scope is Scope.SHARED else len(self.families)
+        num_sets = 1 if self.config.scope == "shared" else len(self.families)
         self.num_cells = self.num_boxes * num_sets
         starts = [self.num_boxes * (i % num_sets) for i in range(len(self.families))]
         self._cells = {family: slice(start, start + self.num_boxes) for family, start in zip(self.families, starts, strict=True)}
-        self.table = CellTable(self.num_cells, self.columns(), window=self.window_size())
+        self.table = CellTable(self.num_cells, self.columns, window=self.window_size())
         # Shares by the first cell that they were worked out for; valid until the next proposal.
         self._shares: dict[int, tuple[np.ndarray, float]] = {}
-
-    def columns(self) -> dict[str, float]:
-        """Start value of each number that is kept of every cell, by name."""
-        return {}
 
     def window_size(self) -> int:
         """Entries that are kept of every cell."""
@@ -115,21 +101,16 @@ class CellTeacher(LedgerTeacher):
         """Share e of the next groups that is spread evenly, in [0, 1]."""
         return 0.0
 
-    @property
-    def explore_mode(self) -> Mode:
-        """Mode of a group that was spread evenly."""
-        return Mode.UNIFORM
-
     def choose_families(self, num_groups: int) -> list[tuple[FamilyKey, float]]:
         """By the allocation, unless family and cell are drawn together."""
         self._shares.clear()
-        if self.config.scope is not Scope.FLAT:
+        if self.config.scope != "flat":
             return super().choose_families(num_groups)
         shares_F = np.array([self.shares(family)[0].sum() for family in self.families])
         drawn = [draw(shares_F, self.rng) for _ in range(num_groups)]
         return [(self.families[i], min(float(shares_F[i]), 1.0)) for i in drawn]
 
-    def choose(self, family: FamilyKey) -> Choice:
+    def choose(self, family: FamilyKey) -> TaskSpec:
         """A cell of `family` by its share, and a difficulty evenly inside it."""
         shares_B, even = self.shares(family)
         box = draw(shares_B, self.rng)
@@ -137,24 +118,24 @@ class CellTeacher(LedgerTeacher):
         num_bins = self.config.num_bins
         corner = (box,) if self.config.axes == 1 else (box // num_bins**2, box // num_bins % num_bins, box % num_bins)
         point = [(low + self.rng.random()) / num_bins for low in corner]
-        return Choice.of_point(point, self.explore_mode if explored else self.preferred_mode, float(shares_B[box] / shares_B.sum()))
+        return self.task(family, point, self.explore_mode if explored else self.preferred_mode, float(shares_B[box] / shares_B.sum()))
 
     def shares(self, family: FamilyKey) -> tuple[np.ndarray, float]:
         """[B] P of the cells of `family` as of the latest proposal, and the part of each that belongs to the even share."""
-        own = self._cells[family]
-        together = slice(0, self.num_cells) if self.config.scope is Scope.FLAT else own
+        cells = self._cells[family]
+        together = slice(0, self.num_cells) if self.config.scope == "flat" else cells
         if together.start not in self._shares:
             preferred_N = self.preferences(together)
             explore = self.explore_share() if preferred_N.any() else 1.0
             even = explore / len(preferred_N)
             self._shares[together.start] = even + (1.0 - explore) * preferred_N, even
         shares_N, even = self._shares[together.start]
-        return (shares_N[own] if self.config.scope is Scope.FLAT else shares_N), even
+        return (shares_N[cells] if self.config.scope == "flat" else shares_N), even
 
     def cell(self, task: TaskSpec) -> int:
         """The cell that `task` was issued in."""
         box = 0
-        for value in point_of(task, self.config.axes):
+        for value in task.point(self.config.axes):
             box = box * self.config.num_bins + min(int(value * self.config.num_bins), self.config.num_bins - 1)
         return self._cells[task.family].start + box
 
@@ -166,10 +147,14 @@ class CellTeacher(LedgerTeacher):
         return sorted(found.items())
 
     def metrics(self) -> dict[str, float]:
-        """With the number of a family's cells over which its groups are in effect spread (mean over families)."""
+        """With the number of a family's cells over which its groups are in effect spread: exp of the entropy, mean over families."""
         self._shares.clear()
-        spread = np.mean([effective_number(self.shares(family)[0]) for family in self.families])
-        return {**super().metrics(), "curriculum/cells_effective": float(spread)}
+        numbers = []
+        for family in self.families:
+            shares_B = self.shares(family)[0]
+            positive = shares_B[shares_B > 0.0] / shares_B.sum()
+            numbers.append(float(np.exp(-np.sum(positive * np.log(positive)))))
+        return {**super().metrics(), "curriculum/cells_effective": float(np.mean(numbers))}
 
 
 def mean_over_rollouts(groups: Sequence[GroupOutcome], score: Callable[[GroupOutcome], float]) -> float:
@@ -182,12 +167,6 @@ def softmax(values_C: np.ndarray, temperature: float) -> np.ndarray:
     """[C] shares in proportion to exp(value / temperature)."""
     weights_C = np.exp((values_C - values_C.max()) / temperature)
     return weights_C / weights_C.sum()
-
-
-def effective_number(shares: np.ndarray) -> float:
-    """exp of the entropy of the normalised shares: 1 where one has it all, their number where they are even."""
-    positive = shares[shares > 0.0] / shares.sum()
-    return float(np.exp(-np.sum(positive * np.log(positive))))
 
 
 def draw(shares: np.ndarray, rng: np.random.Generator) -> int:
@@ -209,8 +188,3 @@ def advantages(group: GroupOutcome, *, normalise: bool) -> np.ndarray:
     if rewards_G.max() == rewards_G.min():
         return np.zeros(size)
     return deviations_G / (math.sqrt(deviations_G @ deviations_G / (size - 1)) + 1e-6) if normalise else deviations_G
-
-
-def mean_abs_advantage(group: GroupOutcome, *, normalise: bool) -> float:
-    """Mean |A| of a group, in [0, 1): at most 0.5 where not normalised."""
-    return float(np.abs(advantages(group, normalise=normalise)).mean())

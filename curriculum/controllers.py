@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.task import FamilyKey, GroupOutcome, Mode
-from curriculum.teacher import Axes, Choice, LedgerTeacher, TeacherConfig, point_of
+from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec
+from curriculum.teacher import Axes, Teacher, TeacherConfig
 from simulator.settings import SETTINGS
-
-ALL = "all"
-"""Key of the one target or box that all families share."""
 
 
 @dataclass(config=SETTINGS)
@@ -34,14 +32,12 @@ class AdarftConfig(TeacherConfig):
     """Whether a batch moves the strictness it was issued at and not the present target; published: false."""
 
 
-class AdarftTeacher(LedgerTeacher):
+class AdarftTeacher(Teacher):
     """One target strictness, raised when the batch's mean reward is above one half and lowered when it is below.
 
         T <- clip(T + eta * tanh(alpha * (mean reward - beta)), 0, 1)     once for each batch observed; every group is issued at d = T
 
-        beta   mean reward aimed at, 0-1          (0.5)
-        alpha  sensitivity, per unit of reward    (2)
-        eta    the longest step, in strictness    (0.5: the published 50 on a scale of 0 to 100)
+    with beta = `target_reward`; eta = 0.5 is the published 50 on a scale of 0 to 100.
 
     As published the batch moves the *current* T, for any strictness it was issued at, and one T serves all tasks. With outcomes that come
     k steps late the loop is stable only while its gain g = eta * alpha * (-d mean reward / dd) stays below 2 sin(pi / (2 (2 k + 1))): 2 at
@@ -65,11 +61,11 @@ class AdarftTeacher(LedgerTeacher):
         self.targets = dict.fromkeys(map(self.key, self.families), self.config.start)
 
     def key(self, family: FamilyKey) -> str:
-        """Which target this family follows."""
-        return str(family) if self.config.per_family else ALL
+        """Name of the target that this family follows."""
+        return str(family) if self.config.per_family else "all"
 
-    def choose(self, family: FamilyKey) -> Choice:
-        return Choice(self.targets[self.key(family)])
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        return self.task(family, self.targets[self.key(family)])
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         batches: dict[str, list[GroupOutcome]] = {}
@@ -109,21 +105,16 @@ class RlveConfig(TeacherConfig):
             raise ValueError(f"teacher.lower_threshold must be below teacher.threshold={self.threshold:g}, got {self.lower_threshold!r}")
 
 
-class RlveTeacher(LedgerTeacher):
+class RlveTeacher(Teacher):
     """A ladder of levels for each family: the next one opens once nine in ten succeed on the highest.
 
         level ~ uniform over the whole numbers h_f - window + 1 ... h_f (none below 0),     d = level / num_levels
         when `prompts` groups at level h_f have come:  h_f <- h_f + 1 if their mean success rate >= threshold;  the count restarts
 
-        h_f        highest level of family f, 0 ... num_levels   (starts at 0; 20 levels, ours: theirs depend on each environment)
-        window     levels in play                                 (4)
-        threshold  success rate that opens the next level         (0.9)
-        prompts    groups between two evaluations                 (8)
-
-    Only groups *issued* at the present h_f count, so late outcomes of a lower level change nothing. As published a level is never taken
-    back, and the threshold is absolute: where noise keeps success below 0.9 for ever, or a shortcut pays well at easy levels, the ladder
-    stops there; a learner that forgets is left with tasks that are too hard. `reversible` lets it down again where success falls to
-    `lower_threshold`.
+    h_f is the highest level of family f, 0 at first. The 20 levels are ours: theirs depend on each environment. Only groups *issued* at
+    the present h_f count, so late outcomes of a lower level change nothing. As published a level is never taken back, and the threshold is
+    absolute: where noise keeps success below 0.9 for ever, or a shortcut pays well at easy levels, the ladder stops there; a learner that
+    forgets is left with tasks that are too hard. `reversible` lets it down again where success falls to `lower_threshold`.
 
     Source: RLVE, Zeng et al. 2025 (arXiv 2511.07317), and the code published with it, an extension of slime.
     """
@@ -137,12 +128,12 @@ class RlveTeacher(LedgerTeacher):
         # Of the groups at the highest level since it was last evaluated.
         self.success_rates: dict[str, list[float]] = {str(family): [] for family in self.families}
 
-    def choose(self, family: FamilyKey) -> Choice:
+    def choose(self, family: FamilyKey) -> TaskSpec:
         highest = self.highest[str(family)]
         lowest = max(highest - self.config.window + 1, 0)
         level = int(self.rng.integers(lowest, highest + 1))
         mode = Mode.FRONTIER if level == highest else Mode.REPLAY
-        return Choice(level / self.config.num_levels, mode, 1.0 / (highest - lowest + 1))
+        return self.task(family, level / self.config.num_levels, mode, 1.0 / (highest - lowest + 1))
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Counts the groups of the highest levels, then evaluates the families that have enough of them."""
@@ -168,10 +159,6 @@ class RlveTeacher(LedgerTeacher):
         return {**super().metrics(), **{f"curriculum/rlve/{name}": value for name, value in own.items()}}
 
 
-LEAST_WIDTH = 1e-3
-"""Width from which the entropy of an axis is taken, so that a point has one."""
-
-
 @dataclass(config=SETTINGS)
 class AdrConfig(TeacherConfig):
     """Settings of `AdrTeacher`."""
@@ -190,15 +177,13 @@ class AdrConfig(TeacherConfig):
     """How far a wall moves at once, in strictness; 0.05 suits short runs."""
     axes: Axes = 1
     """1 grows an interval on the line of difficulty, 3 a box of strictness, reserve and impatience."""
-    per_family: bool = False
-    """Whether each family has a box of its own; with few groups a step its walls then rarely move."""
 
     def __post_init__(self) -> None:
         if self.lower_at >= self.raise_at:
             raise ValueError(f"teacher.lower_at must be below teacher.raise_at={self.raise_at:g}, got {self.lower_at!r}")
 
 
-class AdrTeacher(LedgerTeacher):
+class AdrTeacher(Teacher):
     """A box of difficulties that grows where the learner succeeds at its walls, and shrinks where it fails there.
 
     The box is [lo_i, hi_i] for each axis i, at first the single point `start`. Of the groups, a share boundary_share is issued at a wall:
@@ -213,9 +198,6 @@ class AdrTeacher(LedgerTeacher):
     comes, falls away. A wall that can never move (the low ones, with `start` at 0) is not tested. ADR entropy, the mean over the D axes of
     log(hi_i - lo_i) in nats (widths below 0.001 count as 0.001), measures the size of the box.
 
-    Half the budget tests walls and most of the rest lies well inside the box: little is forgotten, and the frontier moves slowly, the more
-    so with three axes, late outcomes, and a box for each family.
-
     Defaults: start 0, the easiest; boundary_share 0.5 and step 0.02 as in the paper. Its thresholds are counts of successes in a row, ours
     are shares: 0.3 and 0.7. The queue is 8 groups instead of some 240 rollouts, which short runs would not fill often enough.
 
@@ -224,59 +206,48 @@ class AdrTeacher(LedgerTeacher):
     """
 
     kind = "adr"
-    adapting = ("boxes", "queues")
+    adapting = ("box", "queues")
     config: AdrConfig
 
     def start(self) -> None:
-        keys = sorted({self.key(family) for family in self.families})
         # (axis, side) of every wall that can move at all, side 0 the low one.
         self.walls = [(axis, side) for axis in range(self.config.axes) for side in (0, 1) if self.config.start != side]
-        # By key: [D][2] the walls lo and hi of each axis, and the success rates that wait at each wall.
-        self.boxes = {key: [[self.config.start, self.config.start] for _ in range(self.config.axes)] for key in keys}
-        self.queues: dict[str, list[list[list[float]]]] = {key: [[[], []] for _ in range(self.config.axes)] for key in keys}
+        # [D][2] the walls lo and hi of each axis, and the success rates that wait at each wall.
+        self.box = [[self.config.start, self.config.start] for _ in range(self.config.axes)]
+        self.queues: list[list[list[float]]] = [[[], []] for _ in range(self.config.axes)]
 
-    def key(self, family: FamilyKey) -> str:
-        """Which box this family draws from."""
-        return str(family) if self.config.per_family else ALL
-
-    def choose(self, family: FamilyKey) -> Choice:
-        box = self.boxes[self.key(family)]
-        point = [lo + (hi - lo) * self.rng.random() for lo, hi in box]
-        if self.rng.random() < self.config.boundary_share:
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        point, share = [lo + (hi - lo) * self.rng.random() for lo, hi in self.box], self.config.boundary_share
+        if self.rng.random() < share:
             axis, side = self.walls[int(self.rng.integers(len(self.walls)))]
-            point[axis] = box[axis][side]
-            return Choice.of_point(point, Mode.FRONTIER, self.config.boundary_share / len(self.walls))
-        return Choice.of_point(point, Mode.UNIFORM, 1.0 - self.config.boundary_share)
+            point[axis] = self.box[axis][side]
+            return self.task(family, point, Mode.FRONTIER, share / len(self.walls))
+        return self.task(family, point, Mode.UNIFORM, 1.0 - share)
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Fills the queues of the walls that groups lie on, then moves the walls whose queues are full."""
+        config = self.config
         for group in groups:
-            if group.task.mode is Mode.FRONTIER:
-                key, point = self.key(group.task.family), point_of(group.task, self.config.axes)
-                for axis, side in self.walls:
-                    if point[axis] == self.boxes[key][axis][side]:
-                        self.queues[key][axis][side].append(group.success_rate)
-        for key, queues in self.queues.items():
+            point = group.task.point(config.axes)
             for axis, side in self.walls:
-                rates = queues[axis][side]
-                if len(rates) >= self.config.queue:
-                    self._move(key, axis, side, success=sum(rates) / len(rates))
-                    rates.clear()
-
-    def _move(self, key: str, axis: int, side: int, *, success: float) -> None:
-        config, before = self.config, self.boxes[key][axis][side]
-        if config.lower_at < success < config.raise_at:
-            return
-        outwards = config.step if side else -config.step
-        low, high = (config.start, 1.0) if side else (0.0, config.start)
-        after = min(max(before + outwards if success >= config.raise_at else before - outwards, low), high)
-        if after != before:
-            self.boxes[key][axis][side] = after
-            self.decide("wall", box=key, axis=axis, side=("low", "high")[side], before=before, after=after, success=success)
+                if group.task.mode is Mode.FRONTIER and point[axis] == self.box[axis][side]:
+                    self.queues[axis][side].append(group.success_rate)
+        for axis, side in self.walls:
+            rates = self.queues[axis][side]
+            if len(rates) < config.queue:
+                continue
+            before, success = self.box[axis][side], sum(rates) / len(rates)
+            rates.clear()
+            outwards = config.step if side else -config.step
+            low, high = (config.start, 1.0) if side else (0.0, config.start)
+            change = outwards if success >= config.raise_at else -outwards if success <= config.lower_at else 0.0
+            after = min(max(before + change, low), high)
+            if after != before:
+                self.box[axis][side] = after
+                self.decide("wall", axis=axis, side=("low", "high")[side], before=before, after=after, success=success)
 
     def metrics(self) -> dict[str, float]:
-        walls = [pair for box in self.boxes.values() for pair in box]
-        entropies = [math.log(max(hi - lo, LEAST_WIDTH)) for lo, hi in walls]
-        low, high = (sum(pair[side] for pair in walls) / len(walls) for side in (0, 1))
-        own = {"entropy": sum(entropies) / len(walls), "low": low, "high": high}
+        low, high = np.array(self.box).T
+        entropy = np.log(np.maximum(high - low, 1e-3)).mean()
+        own = {"entropy": float(entropy), "low": float(low.mean()), "high": float(high.mean())}
         return {**super().metrics(), **{f"curriculum/adr/{name}": value for name, value in own.items()}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -13,11 +13,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_dataclass
 
-from curriculum.task import FamilyKey, GroupOutcome, Mode
-from curriculum.teacher import Axes, Choice, LedgerTeacher, TeacherConfig, point_of
+from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec
+from curriculum.teacher import Axes, Teacher, TeacherConfig
 from simulator.settings import SETTINGS
-
-MAX_COMPONENTS = 10
 
 
 @settings_dataclass(config=SETTINGS)
@@ -32,47 +30,9 @@ class AlpGmmConfig(TeacherConfig):
     """Latest groups that are remembered, fitted and compared with."""
     random_share: float = Field(default=0.2, ge=0, le=1)
     """Share of groups at a uniformly drawn difficulty."""
-    per_family: bool = False
-    """One history and mixture for each family instead of one for all."""
 
 
-class AlpHistory:
-    """Latest groups with their absolute learning progress, and the mixture last fitted to them. D axes, k components."""
-
-    def __init__(self, config: AlpGmmConfig) -> None:
-        self.config = config
-        self.points: list[list[float]] = []
-        """Rows (x_1..x_D, alp), the oldest first."""
-        self.rewards: list[float] = []
-        self.mixture: dict[str, Any] | None = None
-        """`weights` [k] of being chosen, `means` [k, D] and `covariances` [k, D, D]; None before the first fit."""
-        self.num_unfitted = 0
-
-    def add(self, x_D: Sequence[float], reward: float, rng: np.random.Generator) -> bool:
-        """Takes in a group; returns whether the mixture was fitted."""
-        alp = 0.0
-        if self.points:
-            distances_N = np.square(np.array(self.points)[:, :-1] - np.asarray(x_D)).sum(axis=-1)
-            alp = abs(reward - self.rewards[int(np.argmin(distances_N))])
-        self.points.append([*x_D, alp])
-        self.rewards.append(reward)
-        del self.points[: -self.config.history], self.rewards[: -self.config.history]
-        self.num_unfitted += 1
-        if self.num_unfitted < self.config.fit_rate:
-            return False
-        self.num_unfitted = 0
-        self.mixture = fit_mixture(np.array(self.points), seed=int(rng.integers(2**31)))
-        return True
-
-    def draw(self, rng: np.random.Generator) -> list[float]:
-        """A point from the fitted mixture, in [0, 1]^D."""
-        assert self.mixture is not None, "nothing was fitted yet"
-        c = rng.choice(len(self.mixture["weights"]), p=self.mixture["weights"])
-        drawn_D = rng.multivariate_normal(self.mixture["means"][c], self.mixture["covariances"][c])
-        return np.clip(drawn_D, 0.0, 1.0).tolist()
-
-
-class AlpGmmTeacher(LedgerTeacher):
+class AlpGmmTeacher(Teacher):
     """Practises where reward is changing most: a mixture of Gaussians over (difficulty, absolute learning progress) finds it.
 
     A group issued at difficulty x, of mean reward r, is compared with the earlier group whose difficulty was nearest:
@@ -83,9 +43,9 @@ class AlpGmmTeacher(LedgerTeacher):
     one of least AIC is kept. A new x comes from component c with probability in proportion to its mean alp, x ~ N(mean_c, cov_c), clipped
     to [0, 1]. A share `random_share` of the groups, and all before the first fit, are uniform.
 
-    x is the scalar strictness d, or with axes = 3 the point (strictness, reserve, impatience). All families share one history; with
-    `per_family` each has its own, which takes as many times longer to fill. With groups of 8 chance alone makes an alp of about 0.1 to 0.2
-    where success is near one half, more than real progress between neighbours in time: expect little more than uniform in short runs.
+    x is the scalar strictness d, or with axes = 3 the point (strictness, reserve, impatience). All families share one history. With groups
+    of 8 chance alone makes an alp of about 0.1 to 0.2 where success is near one half, more than real progress between neighbours in time:
+    expect little more than uniform in short runs.
 
     Cost: a fit of 500 points takes 0.15 s of CPU with one axis and 0.25 s with three. Needs scikit-learn.
 
@@ -96,59 +56,52 @@ class AlpGmmTeacher(LedgerTeacher):
     """
 
     kind = "alp_gmm"
-    adapting = ("histories",)
+    adapting = ("history", "mixture", "num_unfitted")
     config: AlpGmmConfig
 
     def start(self) -> None:
         if find_spec("sklearn") is None:
             raise ValueError("teacher.kind=alp_gmm needs scikit-learn, which is not installed; run `.venv/bin/pip install scikit-learn`")
-        self.histories = _Histories({key: AlpHistory(self.config) for key in dict.fromkeys(map(self.key, self.families))})
+        # Rows (x_1..x_D, reward, alp), the oldest first; the mixture last fitted to them; groups since.
+        self.history: list[list[float]] = []
+        self.mixture: dict[str, Any] | None = None
+        self.num_unfitted = 0
 
-    def key(self, family: FamilyKey) -> str:
-        """Which history this family belongs to."""
-        return str(family) if self.config.per_family else "all"
-
-    def choose(self, family: FamilyKey) -> Choice:
+    def choose(self, family: FamilyKey) -> TaskSpec:
         """A point of the mixture, or any point: now and then, and always before the first fit."""
-        history, share = self.histories[self.key(family)], self.config.random_share
-        if history.mixture is None:
-            return Choice.of_point(self.rng.random(self.config.axes).tolist(), Mode.UNIFORM, 1.0)
-        if self.rng.random() < share:
-            return Choice.of_point(self.rng.random(self.config.axes).tolist(), Mode.UNIFORM, share)
-        return Choice.of_point(history.draw(self.rng), Mode.FRONTIER, 1.0 - share)
+        mixture, share = self.mixture, self.config.random_share
+        if mixture is None or self.rng.random() < share:
+            return self.task(family, self.rng.random(self.config.axes).tolist(), Mode.UNIFORM, share if mixture else 1.0)
+        c = self.rng.choice(len(mixture["weights"]), p=mixture["weights"])
+        drawn_D = self.rng.multivariate_normal(mixture["means"][c], mixture["covariances"][c])
+        return self.task(family, np.clip(drawn_D, 0.0, 1.0).tolist(), Mode.FRONTIER, 1.0 - share)
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         for group in groups:
-            key = self.key(group.task.family)
-            history = self.histories[key]
-            if history.add(point_of(group.task, self.config.axes), group.mean_reward, self.rng) and history.mixture:
-                self.decide("fit", family=key, **history.mixture)
+            x_D, reward, alp = group.task.point(self.config.axes), group.mean_reward, 0.0
+            if self.history:
+                nearest = np.argmin(np.square(np.array(self.history)[:, :-2] - np.asarray(x_D)).sum(axis=-1))
+                alp = abs(reward - self.history[int(nearest)][-2])
+            self.history = [*self.history, [*x_D, reward, alp]][-self.config.history :]
+            self.num_unfitted += 1
+            if self.num_unfitted == self.config.fit_rate:
+                self.num_unfitted = 0
+                points_ND = np.delete(np.array(self.history), -2, axis=1)
+                self.mixture = fit_mixture(points_ND, seed=int(self.rng.integers(2**31)))
+                self.decide("fit", **self.mixture)
 
     def metrics(self) -> dict[str, float]:
-        histories = self.histories.values()
-        alps = [point[-1] for history in histories for point in history.points]
-        own = {
-            "curriculum/alp_gmm/alp": float(np.mean(alps)) if alps else 0.0,
-            "curriculum/alp_gmm/num_components": float(sum(len(h.mixture["weights"]) for h in histories if h.mixture)),
-        }
-        return {**super().metrics(), **own}
-
-
-class _Histories(dict[str, AlpHistory]):
-    """Histories by name, saved together."""
-
-    def state_dict(self) -> dict[str, Any]:
-        names = ("points", "rewards", "mixture", "num_unfitted")
-        return {key: {name: getattr(history, name) for name in names} for key, history in self.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for key, history in self.items():
-            for name, value in state[key].items():
-                setattr(history, name, value)
+        alp = float(np.mean([row[-1] for row in self.history])) if self.history else 0.0
+        num_components = float(len(self.mixture["weights"])) if self.mixture else 0.0
+        return {**super().metrics(), "curriculum/alp_gmm/alp": alp, "curriculum/alp_gmm/num_components": num_components}
 
 
 def fit_mixture(points_ND: np.ndarray, *, seed: int) -> dict[str, Any]:
-    """The mixture of least AIC on rows (x, alp), as JSON-able `weights`, `means` and `covariances` over x; weights follow mean alp."""
+    """The mixture of least AIC on rows (x, alp), JSON-able.
+
+    Returns:
+        `weights` [k] of being drawn, in proportion to mean alp, `means` [k, D] and `covariances` [k, D, D] over x.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
     from threadpoolctl import threadpool_limits
@@ -157,7 +110,7 @@ def fit_mixture(points_ND: np.ndarray, *, seed: int) -> dict[str, Any]:
     with warnings.catch_warnings(), threadpool_limits(limits=1):
         # More components than distinct points, or no convergence in 100 steps: AIC then chooses another.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        ks = range(2, MAX_COMPONENTS + 1)
+        ks = range(2, 11)
         fitted = [GaussianMixture(k, covariance_type="full", random_state=seed).fit(points_ND) for k in ks]
         best = min(fitted, key=lambda mixture: mixture.aic(points_ND))
     alps_k = np.maximum(best.means_[:, -1], 1e-9)
@@ -168,12 +121,7 @@ def fit_mixture(points_ND: np.ndarray, *, seed: int) -> dict[str, Any]:
     }
 
 
-MAX_STD = 1.0
-LEAST_STD = 0.01
-TOLERANCE = 1e-3
-"""By how much a solution may break a constraint, in nats or reward."""
-MAX_PAST = 25
-"""Distributions remembered for outcomes that come late."""
+LEAST_STD, MAX_STD = 0.01, 1.0
 
 
 @settings_dataclass(config=SETTINGS)
@@ -246,7 +194,7 @@ class Gaussian:
         return ndtr(-self.mean_D / self.std_D), ndtr((1.0 - self.mean_D) / self.std_D)
 
 
-class SpdlTeacher(LedgerTeacher):
+class SpdlTeacher(Teacher):
     """Moves a Gaussian over difficulty towards the users that matter in the end, no faster than return allows (self-paced learning).
 
     Difficulty x is drawn from p = N(m, diag(s^2)) truncated to [0, 1]; the target is t = N(target_mean, target_std^2). After every
@@ -291,87 +239,51 @@ class SpdlTeacher(LedgerTeacher):
         """The distribution in force, before truncation."""
         return Gaussian.of(self.parameters)
 
-    def choose(self, family: FamilyKey) -> Choice:
-        return Choice.of_point(self.gaussian.draw(self.rng), Mode.FRONTIER, 1.0)
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        return self.task(family, self.gaussian.draw(self.rng))
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         steps = [step for step, _ in self.past]
         for group in groups:
-            x_D = point_of(group.task, self.config.axes)
+            x_D = group.task.point(self.config.axes)
             # A task of step t was drawn from the distribution in force after step t - 1.
             issued = Gaussian.of(self.past[max(bisect_right(steps, group.task.teacher_step - 1) - 1, 0)][1])
             self.groups.append([*x_D, group.mean_reward, float(issued.log_density(np.array([x_D]))[0])])
-        if len(self.groups) >= self.config.groups_per_update:
-            self._update()
-
-    def _update(self) -> None:
-        *x_ND, returns_N, log_issued_N = np.array(self.groups).T
-        move = Move(
-            config=self.config,
-            old=self.gaussian,
-            target=self.target,
-            x_ND=np.stack(x_ND, axis=-1),
-            return_N=returns_N,
-            log_issued_N=log_issued_N,
-        )
-        self.expected_return = move.expected_return(self.gaussian)
+        if len(self.groups) < self.config.groups_per_update:
+            return
+        self.expected_return = self.return_of(self.gaussian)
         aim = "target" if self.expected_return >= self.config.delta else "return"
-        new = move.towards_target() if aim == "target" else move.towards_return()
+        new = self.moved(to_target=aim == "target")
         self.groups = []
         if new is not None:
             self.parameters = new.parameters.tolist()
-            self.past = [*self.past, [self.step, self.parameters]][-MAX_PAST:]
+            self.past = [*self.past, [self.step, self.parameters]][-25:]
         mean, std = self.gaussian.mean_D.tolist(), self.gaussian.std_D.tolist()
         self.decide("move", aim=aim, expected_return=self.expected_return, solved=new is not None, mean=mean, std=std)
 
-    def metrics(self) -> dict[str, float]:
-        own = {
-            "curriculum/spdl/mean": float(self.gaussian.mean_D.mean()),
-            "curriculum/spdl/std": float(self.gaussian.std_D.mean()),
-            "curriculum/spdl/kl_to_target": self.gaussian.kl(self.target),
-            "curriculum/spdl/expected_return": self.expected_return,
-        }
-        return {**super().metrics(), **own}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Move:
-    """One constrained move of the distribution, from the returns of a batch of N groups at points of D axes."""
-
-    config: SpdlConfig
-    old: Gaussian
-    target: Gaussian
-    x_ND: np.ndarray
-    return_N: np.ndarray
-    log_issued_N: np.ndarray
-
-    def expected_return(self, gaussian: Gaussian) -> float:
-        """E_p[V], by weights that sum to 1."""
-        log_weights_N = gaussian.log_density(self.x_ND) - self.log_issued_N
+    def return_of(self, p: Gaussian) -> float:
+        """E_p[V] from the groups since the last update, by importance weights that sum to 1."""
+        *x_DN, return_N, log_issued_N = np.array(self.groups).T
+        log_weights_N = p.log_density(np.stack(x_DN, axis=-1)) - log_issued_N
         weights_N = np.exp(log_weights_N - log_weights_N.max())
-        return float(weights_N @ self.return_N / weights_N.sum())
+        return float(weights_N @ return_N / weights_N.sum())
 
-    def towards_target(self) -> Gaussian | None:
-        """The nearest to the target that keeps the return."""
-        return self._solve(lambda p: p.kl(self.target), keep_return=True)
-
-    def towards_return(self) -> Gaussian | None:
-        """The one of the highest return."""
-        return self._solve(lambda p: -self.expected_return(p), keep_return=False)
-
-    def _solve(self, objective: Callable[[Gaussian], float], *, keep_return: bool) -> Gaussian | None:
+    def moved(self, *, to_target: bool) -> Gaussian | None:
+        """The Gaussian nearest to the target that keeps the return, or the one of the highest return; None where the solver finds none."""
         from scipy.optimize import minimize
 
-        slacks: list[Callable[[Gaussian], float]] = [lambda p: self.config.kl_step - p.kl(self.old)]
-        if keep_return:
-            slacks.append(lambda p: self.expected_return(p) - self.config.delta)
-        least = LEAST_STD if self.old.kl(self.target) < self.config.kl_near else self.config.min_std
+        old, config = self.gaussian, self.config
+        objective: Callable[[Gaussian], float] = (lambda p: p.kl(self.target)) if to_target else (lambda p: -self.return_of(p))
+        slacks: list[Callable[[Gaussian], float]] = [lambda p: config.kl_step - p.kl(old)]
+        if to_target:
+            slacks.append(lambda p: self.return_of(p) - config.delta)
+        least = LEAST_STD if old.kl(self.target) < config.kl_near else config.min_std
         # A start narrower than the least may stay as narrow as it is.
-        log_least_D = np.minimum(np.log(least), np.log(self.old.std_D))
+        log_least_D = np.minimum(np.log(least), np.log(old.std_D))
         bounds = [(0.0, 1.0)] * len(log_least_D) + [(float(log_least), float(np.log(MAX_STD))) for log_least in log_least_D]
         solved = minimize(
             lambda row: objective(Gaussian.of(row)),
-            self.old.parameters,
+            old.parameters,
             method="SLSQP",
             bounds=bounds,
             constraints=[{"type": "ineq", "fun": lambda row, slack=slack: slack(Gaussian.of(row))} for slack in slacks],
@@ -379,5 +291,15 @@ class Move:
         if not np.all(np.isfinite(solved.x)):
             return None
         new = Gaussian.of(np.clip(solved.x, *np.array(bounds).T))
-        better = objective(new) <= objective(self.old)
-        return new if better and all(slack(new) >= -TOLERANCE for slack in slacks) else None
+        # A solution may break a constraint by 0.001 nats or reward.
+        is_kept = all(slack(new) >= -1e-3 for slack in slacks)
+        return new if is_kept and objective(new) <= objective(old) else None
+
+    def metrics(self) -> dict[str, float]:
+        own = {
+            "mean": float(self.gaussian.mean_D.mean()),
+            "std": float(self.gaussian.std_D.mean()),
+            "kl_to_target": self.gaussian.kl(self.target),
+            "expected_return": self.expected_return,
+        }
+        return {**super().metrics(), **{f"curriculum/spdl/{name}": value for name, value in own.items()}}

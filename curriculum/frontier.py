@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_dataclass
 
 from curriculum.allocation import AllocationConfig
-from curriculum.task import FamilyKey, GroupOutcome, Mode, UpdateStats
-from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig
+from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
+from curriculum.teacher import Teacher, TeacherConfig
 from curriculum.thompson import BinsConfig, StrictnessBins
 from simulator.scenario import Family, HiddenIntention
 from simulator.settings import SETTINGS
-
-NUM_BANDS = 5
 
 
 @settings_dataclass(config=SETTINGS)
@@ -39,7 +36,7 @@ class ForgettingConfig:
 
 
 class ForgettingWatch:
-    """Compares the performance of each band of strictness on the probe panel with its best, and says what share of groups is replay.
+    """Compares the performance of each band of strictness on the probe panel with its best; a loss calls for a share of replay.
 
     The panel plays the same training dialogues again and again. Each dialogue, of performance x, moves the running mean of its band,
 
@@ -61,51 +58,47 @@ class ForgettingWatch:
     (docs/toy_benchmark.md).
     """
 
+    NUM_BANDS: ClassVar[int] = 5
+
     def __init__(self, config: ForgettingConfig) -> None:
         self.config = config
-        self._now, self._best, self._num_seen = [0.0] * NUM_BANDS, [0.0] * NUM_BANDS, [0] * NUM_BANDS
+        self.now, self.best, self.num_seen = [0.0] * self.NUM_BANDS, [0.0] * self.NUM_BANDS, [0] * self.NUM_BANDS
 
     def learn(self, probes: Sequence[GroupOutcome], performances: Sequence[float]) -> None:
         """Takes in probe groups with their performance in [0, 1], each one dialogue or several of the same kind; NaN is passed over."""
         for probe, performance in zip(probes, performances, strict=True):
             if math.isnan(performance):
                 continue
-            band = min(int(probe.task.strictness * NUM_BANDS), NUM_BANDS - 1)
-            self._num_seen[band] += 1
-            self._now[band] += max(self.config.rate, 1.0 / self._num_seen[band]) * (performance - self._now[band])
-            if self._is_judged(band):
-                faded = self._best[band] - self.config.fading * (self._best[band] - self._now[band])
-                self._best[band] = max(faded, self._now[band])
-
-    def _is_judged(self, band: int) -> bool:
-        return self._num_seen[band] * self.config.rate >= 1.0
+            band = min(int(probe.task.strictness * self.NUM_BANDS), self.NUM_BANDS - 1)
+            self.num_seen[band] += 1
+            self.now[band] += max(self.config.rate, 1.0 / self.num_seen[band]) * (performance - self.now[band])
+            if self.num_seen[band] * self.config.rate >= 1.0:
+                faded = self.best[band] - self.config.fading * (self.best[band] - self.now[band])
+                self.best[band] = max(faded, self.now[band])
 
     @property
     def drops(self) -> list[float]:
         """How far the performance of each band lies below its best, from lenient to strict; 0 before a band is judged."""
-        return [self._best[band] - self._now[band] if self._is_judged(band) else 0.0 for band in range(NUM_BANDS)]
-
-    @property
-    def slacks(self) -> list[float]:
-        """The fall of each band that is attributed to chance."""
-        num_errors, rate = self.config.num_errors, self.config.rate
-        middles = [(self._best[band] + self._now[band]) / 2.0 if self._is_judged(band) else 0.0 for band in range(NUM_BANDS)]
-        return [num_errors * math.sqrt(max(m * (1.0 - m), 0.0) * rate / (2.0 - rate)) for m in middles]
+        bands = zip(self.now, self.best, self.num_seen, strict=True)
+        return [best - now if num_seen * self.config.rate >= 1.0 else 0.0 for now, best, num_seen in bands]
 
     @property
     def replay_share(self) -> float:
         """Share of the groups that should practise what was lost, in [0, 1]."""
-        if not self.config.enabled:
-            return 0.0
-        lost = zip(self.drops, self.slacks, self._best, strict=True)
-        return min(max(((drop - slack) / (self.config.full * best) for drop, slack, best in lost if drop > slack), default=0.0), 1.0)
+        num_errors, rate, share = self.config.num_errors, self.config.rate, 0.0
+        for drop, now, best in zip(self.drops, self.now, self.best, strict=True):
+            middle = (best + now) / 2.0
+            slack = num_errors * math.sqrt(max(middle * (1.0 - middle), 0.0) * rate / (2.0 - rate))
+            if drop > slack:
+                share = max(share, (drop - slack) / (self.config.full * best))
+        return min(share, 1.0) if self.config.enabled else 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Running mean, best and number of dialogues of the bands."""
-        return {"now": list(self._now), "best": list(self._best), "num_seen": list(self._num_seen)}
+        return {"now": self.now, "best": self.best, "num_seen": self.num_seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._now, self._best, self._num_seen = (list(state[name]) for name in ("now", "best", "num_seen"))
+        self.now, self.best, self.num_seen = (list(state[name]) for name in ("now", "best", "num_seen"))
 
 
 @settings_dataclass(config=SETTINGS)
@@ -132,19 +125,6 @@ class GuardConfig:
 
 
 @dataclass
-class _GuardMemory:
-    num_updates: int = 0
-    entropy: float = 0.0
-    density: float = 0.0
-    entropy_start: float = 0.0
-    density_start: float = 0.0
-    held: int = 0
-    """Updates since the last decision."""
-    in_a_row: int = 0
-    """Consecutive updates on which the guard's condition held (positive) or did not (negative)."""
-    shift: float = 0.0
-
-
 class EntropyGuard:
     """Moves the target success when the policy narrows *and* rewards within its groups become equal.
 
@@ -155,87 +135,71 @@ class EntropyGuard:
     inputs.
     """
 
-    def __init__(self, config: GuardConfig) -> None:
-        self.config = config
-        self._memory = _GuardMemory()
-
-    @property
-    def shift(self) -> float:
-        """Term to add to the target success, in [-max_shift, max_shift]."""
-        return self._memory.shift
+    config: GuardConfig
+    num_updates: int = 0
+    entropy: float = 0.0
+    """Smoothed, nats."""
+    density: float = 0.0
+    """Smoothed reward density."""
+    entropy_start: float = 0.0
+    """Mean over the first `hold_updates` updates."""
+    density_start: float = 0.0
+    held: int = 0
+    """Updates since the last decision."""
+    in_a_row: int = 0
+    """Consecutive updates on which the condition held (positive) or did not (negative)."""
+    shift: float = 0.0
+    """Term to add to the target success, in [-max_shift, max_shift]."""
 
     def on_update(self, stats: UpdateStats, *, success: float, target: float) -> dict[str, Any] | None:
         """Takes in an update and the running success; returns the decision with its inputs, if one was taken."""
-        config, memory = self.config, self._memory
+        config = self.config
         if not config.enabled or not (math.isfinite(stats.entropy) and math.isfinite(stats.reward_density)):
             return None
-        memory.num_updates += 1
-        if memory.num_updates <= config.hold_updates:
-            memory.entropy_start += (stats.entropy - memory.entropy_start) / memory.num_updates
-            memory.density_start += (stats.reward_density - memory.density_start) / memory.num_updates
-            memory.entropy, memory.density = memory.entropy_start, memory.density_start
+        self.num_updates += 1
+        if self.num_updates <= config.hold_updates:
+            self.entropy_start += (stats.entropy - self.entropy_start) / self.num_updates
+            self.density_start += (stats.reward_density - self.density_start) / self.num_updates
+            self.entropy, self.density = self.entropy_start, self.density_start
             return None
-        before = memory.entropy
-        memory.entropy += config.smoothing * (stats.entropy - memory.entropy)
-        memory.density += config.smoothing * (stats.reward_density - memory.density)
-        change = memory.entropy - before  # nats per update
-        is_narrow = memory.entropy < config.entropy_low * memory.entropy_start and change < 0.0
-        acting = is_narrow and memory.density < config.density_low * memory.density_start
-        memory.in_a_row = max(memory.in_a_row, 0) + 1 if acting else min(memory.in_a_row, 0) - 1
-        memory.held += 1
-        if memory.held < config.hold_updates or abs(memory.in_a_row) < config.hold_updates:
+        before = self.entropy
+        self.entropy += config.smoothing * (stats.entropy - self.entropy)
+        self.density += config.smoothing * (stats.reward_density - self.density)
+        change = self.entropy - before  # nats per update
+        is_narrow = self.entropy < config.entropy_low * self.entropy_start and change < 0.0
+        acting = is_narrow and self.density < config.density_low * self.density_start
+        self.in_a_row = max(self.in_a_row, 0) + 1 if acting else min(self.in_a_row, 0) - 1
+        self.held += 1
+        if self.held < config.hold_updates or abs(self.in_a_row) < config.hold_updates:
             return None
-        if memory.in_a_row > 0:
+        if self.in_a_row > 0:
             starved = success < target - config.success_margin
             action, step = ("easier", config.step) if starved else ("stricter", -config.step)
         else:
-            action, step = "relax", max(-config.step, min(config.step, -memory.shift))
-        shift = max(-config.max_shift, min(config.max_shift, memory.shift + step))
-        if shift == memory.shift:
+            action, step = "relax", max(-config.step, min(config.step, -self.shift))
+        shift = max(-config.max_shift, min(config.max_shift, self.shift + step))
+        if shift == self.shift:
             return None
-        held, memory.shift, memory.held = memory.held, shift, 0
-        return {
-            "action": action,
-            "shift": shift,
-            "success": success,
-            "target": target,
-            "entropy": memory.entropy,
-            "entropy_start": memory.entropy_start,
-            "entropy_change": change,
-            "updates_in_a_row": abs(memory.in_a_row),
-            "updates_since_last": held,
-            "reward_density": memory.density,
-            "reward_density_start": memory.density_start,
-        }
+        held, self.shift, self.held = self.held, shift, 0
+        decided = {"action": action, "shift": shift, "success": success, "target": target}
+        counts = {"updates_in_a_row": abs(self.in_a_row), "updates_since_last": held}
+        entropy = {"entropy": self.entropy, "entropy_start": self.entropy_start, "entropy_change": change}
+        return {**decided, **entropy, **counts, "reward_density": self.density, "reward_density_start": self.density_start}
 
     def state_dict(self) -> dict[str, Any]:
         """Averages, start, counters and shift."""
-        return asdict(self._memory)
+        return {name: value for name, value in vars(self).items() if name != "config"}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._memory = _GuardMemory(**state)
-
-
-FULL_STEP_GROUPS = 4
-"""Fewer groups than this in one `observe` move the level by a proportionally smaller step."""
-MARGIN = 0.1
-"""How far outside [0, 1] a frontier may be estimated to lie: enough for noise at a bound to average out, too little to wind up."""
-EASY = 0.3
-"""A group counts towards the ceiling when its expected performance lies this far above 1: even with half the assumed slope it is easy."""
-
-
-class Measure(StrEnum):
-    """What the performance of a group is; both are in [0, 1]."""
-
-    REWARD = "reward"
-    SUCCESS = "success"
+        for name in self.state_dict():
+            setattr(self, name, state[name])
 
 
 @settings_dataclass(config=SETTINGS)
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    measure: Measure = Measure.REWARD
+    measure: Literal["reward", "success"] = "reward"
     """Performance that `target_success` is a target of: the mean reward, or the share of successes (final emotion >= `success_emotion`)."""
     target_success: float = Field(default=0.46, ge=0.05, le=0.95)
     """p* to aim at, as a share of the ceiling; groups teach most at half, and 0.4 costs 4 % of that."""
@@ -263,7 +227,7 @@ class FrontierConfig(TeacherConfig):
     bins: BinsConfig = field(default_factory=BinsConfig)
 
 
-class FrontierTeacher(LedgerTeacher):
+class FrontierTeacher(Teacher):
     """The default: keeps every family where the agent performs just under half as well as it could, and replays what it forgets.
 
     With d the strictness issued, p the performance of the group's survivors (their mean reward, or the share that succeeded), p* the
@@ -300,6 +264,12 @@ class FrontierTeacher(LedgerTeacher):
     adapting: ClassVar[tuple[str, ...]] = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins")
     config: FrontierConfig
 
+    MARGIN: ClassVar[float] = 0.1
+    """How far outside [0, 1] a frontier may be estimated to lie: enough for noise at a bound to average out, too little to wind up."""
+    EASY: ClassVar[float] = 0.3
+    """A group counts towards the ceiling when its expected performance lies this far above 1: even with half the assumed slope it is
+    easy."""
+
     def start(self) -> None:
         self.level = self.config.start
         self.offsets = {str(family): 0.0 for family in self.families}
@@ -318,25 +288,25 @@ class FrontierTeacher(LedgerTeacher):
 
     def frontier(self, family: FamilyKey) -> float:
         """Strictness at which `family` is estimated to perform as aimed at; may lie `MARGIN` outside [0, 1]."""
-        return min(max(self.level + self.offsets[str(family)], -MARGIN), 1.0 + MARGIN)
+        return min(max(self.level + self.offsets[str(family)], -self.MARGIN), 1.0 + self.MARGIN)
 
-    def choose(self, family: FamilyKey) -> Choice:
+    def choose(self, family: FamilyKey) -> TaskSpec:
         """At the family's frontier, now and then anywhere, and a Thompson draw while the probes show forgetting."""
         explore, replay = self.config.explore, (1.0 - self.config.explore) * self.forgetting.replay_share
         drawn = self.rng.random()
         if drawn < explore:
-            return Choice(self.explored(family), Mode.UNIFORM, explore)
+            return self.task(family, self.explored(family), Mode.UNIFORM, explore)
         if drawn < explore + replay:
-            return Choice(self.bins.draw(family, self.target, self.rng), Mode.REPLAY, replay)
+            return self.task(family, self.bins.draw(family, self.target, self.rng), Mode.REPLAY, replay)
         strictness = self.frontier(family) + self.config.jitter * self.rng.uniform(-1.0, 1.0)
-        return Choice(float(min(max(strictness, 0.0), 1.0)), Mode.FRONTIER, 1.0 - explore - replay)
+        return self.task(family, min(max(strictness, 0.0), 1.0), Mode.FRONTIER, 1.0 - explore - replay)
 
     def explored(self, family: FamilyKey) -> float:
         """The strictness of a group away from the frontier: any."""
         return float(self.rng.random())
 
     def performance(self, group: GroupOutcome) -> float:
-        return group.mean_reward if self.config.measure is Measure.REWARD else group.success_rate
+        return group.mean_reward if self.config.measure == "reward" else group.success_rate
 
     def unclipped(self, group: GroupOutcome) -> float:
         """Expected performance of the group by a straight line through its family's frontier."""
@@ -347,14 +317,15 @@ class FrontierTeacher(LedgerTeacher):
         estimate = self.frontier(group.task.family)
         expected = min(max(self.unclipped(group), 0.0), self.ceiling)
         corrected = estimate + (self.performance(group) - expected) / self.config.slope
-        return min(max(corrected, -MARGIN), 1.0 + MARGIN) - estimate
+        return min(max(corrected, -self.MARGIN), 1.0 + self.MARGIN) - estimate
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Moves the level once, within every family's reach, then each family's offset, the ceiling, and the bins."""
         config = self.config
         move = config.rho * float(np.mean([self.frontier_error(group) for group in groups]))
-        self.level += min(1.0, len(groups) / FULL_STEP_GROUPS) * min(max(move, -config.rate), config.rate)
-        low, high = -MARGIN - self.level, 1.0 + MARGIN - self.level
+        # Fewer than four groups move it by a proportionally smaller step.
+        self.level += min(1.0, len(groups) / 4) * min(max(move, -config.rate), config.rate)
+        low, high = -self.MARGIN - self.level, 1.0 + self.MARGIN - self.level
         self.offsets = {key: min(max(offset, low), high) for key, offset in self.offsets.items()}
         for group in groups:
             key, performance = str(group.task.family), self.performance(group)
@@ -364,7 +335,7 @@ class FrontierTeacher(LedgerTeacher):
             if group.task.mode is Mode.FRONTIER:
                 self.success += 0.05 * (performance - self.success)
             # A family at the upper bound is mastered or noise, and says nothing about the rewards of an able agent.
-            if self.frontier(group.task.family) < 1.0 and self.unclipped(group) > 1.0 + EASY:
+            if self.frontier(group.task.family) < 1.0 and self.unclipped(group) > 1.0 + self.EASY:
                 self.ceiling += config.ceiling_rate * (performance - self.ceiling)
         self.bins.learn(groups, [self.performance(group) for group in groups])
 

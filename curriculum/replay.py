@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -13,21 +13,6 @@ from pydantic.dataclasses import dataclass
 from curriculum.cells import CellConfig, CellTeacher, advantages, mean_over_rollouts
 from curriculum.task import GroupOutcome, Mode
 from simulator.settings import SETTINGS
-
-DROPPED_RATE = 0.05
-"""Weight of the newest group in the running share of groups below kappa."""
-
-
-def learnability(group: GroupOutcome) -> float:
-    """k (G - k) / (G (G - 1)) for k successes of G survivors, the unbiased p (1 - p); in [0, 1/2], where 1/2 needs a group of two."""
-    size, num_successes = len(group.surviving), sum(group.successes[i] for i in group.surviving)
-    return num_successes * (size - num_successes) / (size * (size - 1))
-
-
-def normalised_variance(group: GroupOutcome) -> float:
-    """The variance of success in the group over the greatest that its size allows, in [0, 1]."""
-    size, num_successes = len(group.surviving), sum(group.successes[i] for i in group.surviving)
-    return num_successes * (size - num_successes) / ((size // 2) * (size - size // 2))
 
 
 @dataclass(config=SETTINGS)
@@ -67,16 +52,13 @@ class VcrlTeacher(CellTeacher):
     kind = "vcrl"
     plans_by_proposal = True
     adapting = (*CellTeacher.adapting, "dropped_share")
+    columns: ClassVar = {"priority": math.nan}
     preferred_mode = Mode.REPLAY
     config: VcrlConfig
 
     def start(self) -> None:
         super().start()
         self.dropped_share = 0.0
-
-    def columns(self) -> dict[str, float]:
-        """Priority of the cells in the bank, NaN outside it."""
-        return {"priority": math.nan}
 
     def preferences(self, cells: slice) -> np.ndarray:
         priorities_N = np.nan_to_num(self.table["priority"][cells])
@@ -89,8 +71,9 @@ class VcrlTeacher(CellTeacher):
         priorities_C, momentum = self.table["priority"], self.config.momentum
         kappa = self.config.kappa_first if self.step <= self.config.strict_step else self.config.kappa
         for group in groups:
-            cell, variance = self.cell(group.task), normalised_variance(group)
-            self.dropped_share += DROPPED_RATE * (float(variance < kappa) - self.dropped_share)
+            cell, size, num_successes = self.cell(group.task), len(group.surviving), sum(group.successes[i] for i in group.surviving)
+            variance = num_successes * (size - num_successes) / ((size // 2) * (size - size // 2))
+            self.dropped_share += 0.05 * (float(variance < kappa) - self.dropped_share)
             if not np.isnan(priorities_C[cell]):
                 priorities_C[cell] = momentum * priorities_C[cell] + (1.0 - momentum) * variance
             elif variance >= kappa:
@@ -112,8 +95,6 @@ class SflConfig(CellConfig):
     """Best candidates kept at each refresh."""
     refresh_steps: int = Field(default=10, ge=1, le=100_000)
     """Steps between two refreshes of the buffer."""
-    scan_steps: int = Field(default=0, ge=0, le=100_000)
-    """Steps before each refresh in which all groups are fresh candidates; at `refresh_steps` all of them are."""
 
 
 class SflTeacher(CellTeacher):
@@ -127,8 +108,8 @@ class SflTeacher(CellTeacher):
 
     Published SFL rolls 5,000 fresh levels every 50 updates only to score them, some 20 % on top of training. Here the random groups, which
     are trained on anyway, are the candidates. They are fewer and older: a score rests on one group (a standard error of 0.18 in p for
-    G = 8) and may be `refresh_steps` old. With `scan_steps` above 0 all groups of the last steps before a refresh are candidates. A family
-    without an entry in the buffer gets random cells; `scope=flat` practises the families that are in it, as published.
+    G = 8) and may be `refresh_steps` old. A family without an entry in the buffer gets random cells; `scope=flat` practises the families
+    that are in it, as published.
 
     Defaults: rho 0.5 as published; a buffer of 16 from 10 steps where published SFL keeps 100 of 5,000.
 
@@ -154,13 +135,14 @@ class SflTeacher(CellTeacher):
         return entries_N / max(entries_N.sum(), 1)
 
     def explore_share(self) -> float:
-        scanning = self.step - self.refreshed > self.config.refresh_steps - self.config.scan_steps
-        return 1.0 if scanning else 1.0 - self.config.rho
+        return 1.0 - self.config.rho
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         for group in groups:
             if group.task.mode is Mode.UNIFORM:
-                self.candidates.insert(0, [learnability(group), self.cell(group.task)])
+                size, num_successes = len(group.surviving), sum(group.successes[i] for i in group.surviving)
+                learnability = num_successes * (size - num_successes) / (size * (size - 1))
+                self.candidates.insert(0, [learnability, self.cell(group.task)])
         self.candidates.sort(key=lambda candidate: -candidate[0])
         del self.candidates[self.config.buffer_size :]
         if self.step - self.refreshed >= self.config.refresh_steps:
@@ -174,29 +156,10 @@ class SflTeacher(CellTeacher):
         return {**super().metrics(), "curriculum/sfl_buffer": float(len(self.buffer))}
 
 
-class Score(StrEnum):
-    """What PLR ranks cells by."""
-
-    POSITIVE_ADVANTAGE = "positive_advantage"
-    MAX_MINUS_MEAN = "max_minus_mean"
-    LEARNABILITY = "learnability"
-
-
-SCORES: dict[Score, Callable[[GroupOutcome], float]] = {
-    Score.POSITIVE_ADVANTAGE: lambda group: float(np.maximum(advantages(group, normalise=False), 0.0).mean()),
-    Score.MAX_MINUS_MEAN: lambda group: float(advantages(group, normalise=False).max()),
-    Score.LEARNABILITY: learnability,
-}
-
-
 @dataclass(config=SETTINGS)
 class PlrConfig(CellConfig):
     """Settings of `PlrTeacher`."""
 
-    score: Score = Score.POSITIVE_ADVANTAGE
-    """positive_advantage, max_minus_mean or learnability."""
-    score_rate: float = Field(default=1.0, gt=0, le=1)
-    """Weight of the newest groups in their cell's score; 1 keeps nothing else, as published."""
     replay: float = Field(default=0.8, ge=0, le=1)
     """Share of the groups that are replayed."""
     staleness: float = Field(default=0.3, ge=0, le=1)
@@ -217,11 +180,9 @@ class PlrTeacher(CellTeacher):
 
         P_replay(l) = (1 - rho) rank(S_l) ** (-1 / beta) / Z + rho (c - c_l) / Z',     P(l) = replay P_replay(l) + (1 - replay) / C
 
-    Scores that are equal to nine digits share their ranks. Nothing is replayed before a share `fill` of all cells, of each family's own
-    with scope=own, has been seen: until then all groups are of the random share. Scores (`score`), from the group alone without a critic:
-        positive_advantage   mean max(r - mean r, 0): the analogue of positive value loss, in [0, 1/4]; p (1 - p) where rewards are 0 or 1
-        max_minus_mean       max r - mean r, in [0, 1): the analogue of MaxMC regret; prefers cells that are hardly ever solved
-        learnability         the unbiased p (1 - p) of success, for any rewards
+    The score is mean max(r - mean r, 0), from the group alone without a critic: the analogue of positive value loss, in [0, 1/4]; p (1 - p)
+    where rewards are 0 or 1. Scores that are equal to nine digits share their ranks. Nothing is replayed before a share `fill` of all
+    cells, of each family's own with scope=own, has been seen: until then all groups are of the random share.
 
     Staleness counts from the latest outcome of a cell; in the paper and in dcd from its latest draw. `robust` is robust PLR: groups of the
     random share are marked `Mode.UNLEARNED`, and the trainer leaves them out of its batch; a trainer that ignores the mode gets plain PLR.
@@ -233,56 +194,41 @@ class PlrTeacher(CellTeacher):
 
     kind = "plr"
     adapting = (*CellTeacher.adapting, "num_seen")
+    columns: ClassVar = {"score": math.nan, "last_seen": math.nan}
     preferred_mode = Mode.REPLAY
     config: PlrConfig
 
     def start(self) -> None:
         super().start()
+        # Groups observed so far; `last_seen` is this count when a cell was last observed.
         self.num_seen = 0
-
-    def columns(self) -> dict[str, float]:
-        """Score of each cell, and the count of groups when it was last observed."""
-        return {"score": math.nan, "last_seen": math.nan}
-
-    @property
-    def explore_mode(self) -> Mode:
-        """UNLEARNED where robust."""
-        return Mode.UNLEARNED if self.config.robust else Mode.UNIFORM
+        self.explore_mode = Mode.UNLEARNED if self.config.robust else Mode.UNIFORM
 
     def explore_share(self) -> float:
         return 1.0 - self.config.replay
 
     def preferences(self, cells: slice) -> np.ndarray:
         """[N] P_replay; 0 for cells that were never seen."""
+        from scipy.stats import rankdata  # here, so that a list of teachers need not wait for scipy
+
         scores_N = self.table["score"][cells]
         seen_N = ~np.isnan(scores_N)
         shares_N = np.zeros(len(scores_N))
         if seen_N.sum() >= max(1.0, self.config.fill * len(scores_N)):
-            by_rank = ranks(scores_N[seen_N]) ** (-1.0 / self.config.beta)
+            # Scores that are equal by algebra, such as those of 3 and of 5 successes in 8, may differ in their last bit.
+            by_rank = rankdata(-np.round(scores_N[seen_N], 9)) ** (-1.0 / self.config.beta)
             by_age = self.num_seen - self.table["last_seen"][cells][seen_N]
             rho = self.config.staleness if by_age.sum() > 0.0 else 0.0
             shares_N[seen_N] = (1.0 - rho) * by_rank / by_rank.sum() + rho * by_age / max(by_age.sum(), 1.0)
         return shares_N
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
-        scores_C, rate = self.table["score"], self.config.score_rate
         self.num_seen += len(groups)
         for cell, members in self.by_cell(groups):
-            score = mean_over_rollouts(members, SCORES[self.config.score])
-            known = score if np.isnan(scores_C[cell]) else scores_C[cell]
-            scores_C[cell] = known + rate * (score - known)
-            self.table["last_seen"][cell] = self.num_seen
+            gain = mean_over_rollouts(members, lambda group: np.maximum(advantages(group, normalise=False), 0.0).mean())
+            self.table["score"][cell], self.table["last_seen"][cell] = gain, self.num_seen
 
     def metrics(self) -> dict[str, float]:
         scores_C = self.table["score"]
         filled = float(np.mean(~np.isnan(scores_C)))
         return {**super().metrics(), "curriculum/plr_filled": filled, "curriculum/plr_best_score": float(np.nan_to_num(scores_C).max())}
-
-
-def ranks(scores_N: np.ndarray) -> np.ndarray:
-    """[N] 1 for the highest; scores that are equal to nine digits have the mean of the ranks that they take up."""
-    # Scores that are equal by algebra, such as those of 3 and of 5 successes in 8, may differ in their last bit.
-    rounded_N = np.round(scores_N, 9)
-    falling_N = np.sort(-rounded_N)
-    num_higher_N, num_not_lower_N = (np.searchsorted(falling_N, -rounded_N, side=side) for side in ("left", "right"))
-    return (num_higher_N + 1 + num_not_lower_N) / 2.0

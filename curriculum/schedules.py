@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.task import FamilyKey, GroupOutcome, Mode
-from curriculum.teacher import Axes, Choice, LedgerTeacher, TeacherConfig
+from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec
+from curriculum.teacher import Axes, Teacher, TeacherConfig
 from simulator.scenario import Difficulty
 from simulator.settings import SETTINGS
 
@@ -28,7 +27,7 @@ class FixedConfig(TeacherConfig):
     """How fast users lose heart; none means as on the line."""
 
 
-class FixedTeacher(LedgerTeacher):
+class FixedTeacher(Teacher):
     """The same strictness always: the baseline that every other teacher has to beat.
 
         d = strictness; reserve and impatience as on the line of difficulty there, unless they are set apart
@@ -40,16 +39,10 @@ class FixedTeacher(LedgerTeacher):
     kind = "fixed"
     config: FixedConfig
 
-    def choose(self, family: FamilyKey) -> Choice:
-        line = Difficulty.along(self.config.strictness)
-        reserve, impatience = self.config.reserve, self.config.impatience
-        return Choice(
-            Difficulty(
-                strictness=line.strictness,
-                reserve=line.reserve if reserve is None else reserve,
-                impatience=line.impatience if impatience is None else impatience,
-            )
-        )
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        apart = {"reserve": self.config.reserve, "impatience": self.config.impatience}
+        axes = {name: value for name, value in apart.items() if value is not None}
+        return self.task(family, Difficulty(**{**Difficulty.along(self.config.strictness).to_dict(), **axes}))
 
 
 @dataclass(config=SETTINGS)
@@ -61,17 +54,17 @@ class UniformConfig(TeacherConfig):
     high: float = Field(default=1.0, ge=0, le=1)
     """The greatest strictness issued."""
     axes: Axes = 1
-    """1 draws a point on the line of difficulty, 3 draws each axis on its own."""
+    """1 draws a point on the line of difficulty, 3 draws each axis separately."""
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"teacher.low must be at most teacher.high={self.high:g}, got {self.low!r}")
 
 
-class UniformTeacher(LedgerTeacher):
+class UniformTeacher(Teacher):
     """Every strictness with the same probability: uniform domain randomisation.
 
-        d ~ U[low, high]     for each group; with axes = 3 strictness, reserve and impatience are each drawn so, on their own
+        d ~ U[low, high]     for each group; with axes = 3 strictness, reserve and impatience are each drawn so, independently
 
     It never adapts: a student that learns where success is near one half gets from it about half of what it could learn from, and the rest
     of the budget goes to the extremes. It forgets nothing, and is hard to beat where tasks differ little.
@@ -82,9 +75,8 @@ class UniformTeacher(LedgerTeacher):
     kind = "uniform"
     config: UniformConfig
 
-    def choose(self, family: FamilyKey) -> Choice:
-        point = self.rng.uniform(self.config.low, self.config.high, self.config.axes).tolist()
-        return Choice.of_point(point, Mode.UNIFORM, 1.0)
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        return self.task(family, self.rng.uniform(self.config.low, self.config.high, self.config.axes).tolist(), Mode.UNIFORM)
 
 
 @dataclass(config=SETTINGS)
@@ -99,14 +91,14 @@ class LinearConfig(TeacherConfig):
     """Steps from one to the other; as many as the budget buys."""
 
 
-class LinearTeacher(LedgerTeacher):
+class LinearTeacher(Teacher):
     """From one strictness to another in equal steps: the schedule that adaptive teachers have to beat.
 
         d_t = start + (end - start) * min(t, T) / T,     t = 0, 1, ... the teacher's steps, T = num_steps
 
     t counts proposals and not policy versions: each proposal costs about as many tokens, so under a token budget t is the budget spent, and
-    an update that never comes (an empty batch where all groups failed) cannot hold the schedule at the very strictness that caused it. Set
-    T to the steps that the budget buys. With start > end it is the reverse schedule, a negative control.
+    an update that never comes (an empty batch where all groups failed) cannot hold the schedule at the very strictness that caused it. With
+    start > end it is the reverse schedule, a negative control.
 
     Tuned to the learner's speed it comes close to the best adaptive teacher; when the learner is three times slower than expected it runs
     away from it, and no later step brings it back. Report it with T halved and doubled as well.
@@ -118,18 +110,9 @@ class LinearTeacher(LedgerTeacher):
     plans_by_proposal = True
     config: LinearConfig
 
-    def choose(self, family: FamilyKey) -> Choice:
+    def choose(self, family: FamilyKey) -> TaskSpec:
         done = min((self.step - 1) / self.config.num_steps, 1.0)
-        return Choice((1.0 - done) * self.config.start + done * self.config.end)
-
-
-class Gate(StrEnum):
-    """Condition on which a stage is left."""
-
-    STEPS = "steps"
-    SUCCESS = "success"
-    EITHER = "either"
-    BOTH = "both"
+        return self.task(family, (1.0 - done) * self.config.start + done * self.config.end)
 
 
 @dataclass(config=SETTINGS)
@@ -138,8 +121,8 @@ class StagedConfig(TeacherConfig):
 
     strictness: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=lambda: [0.1, 0.3, 0.5, 0.7, 0.9])
     """Strictness of the stages, in their order; at least one."""
-    gate: Gate = Gate.EITHER
-    """What ends a stage: `steps`, `success`, `either` of the two or `both`."""
+    gate: Literal["steps", "success", "either", "both"] = "either"
+    """Condition that ends a stage: `steps`, `success`, `either` of the two or `both`."""
     num_steps: int = Field(default=40, ge=1, le=1_000_000)
     """Steps of a stage, where steps count."""
     threshold: float = Field(default=0.7, ge=0, le=1)
@@ -152,7 +135,7 @@ class StagedConfig(TeacherConfig):
             raise ValueError("teacher.strictness must hold at least one stage, got []")
 
 
-class StagedTeacher(LedgerTeacher):
+class StagedTeacher(Teacher):
     """One stage of strictness after another, each left when its time is up, when it is mastered, or both.
 
         d = strictness[s];   s -> s + 1 when the gate opens:
@@ -179,33 +162,22 @@ class StagedTeacher(LedgerTeacher):
         # Of the latest groups of this stage.
         self.success_rates: list[float] = []
 
-    def choose_families(self, num_groups: int) -> list[tuple[FamilyKey, float]]:
-        if self.stage + 1 < len(self.config.strictness) and self.is_open():
-            self.decide("next_stage", left=self.stage, lasted=self.step - self.first_step, success=self.success)
-            self.stage, self.first_step, self.success_rates = self.stage + 1, self.step, []
-        return super().choose_families(num_groups)
-
-    def choose(self, family: FamilyKey) -> Choice:
-        return Choice(self.config.strictness[self.stage])
-
-    def is_open(self) -> bool:
-        """Whether the present stage may be left."""
-        is_over = self.step - self.first_step >= self.config.num_steps
-        is_mastered = len(self.success_rates) == self.config.window and self.success >= self.config.threshold
-        match self.config.gate:
-            case Gate.STEPS:
-                return is_over
-            case Gate.SUCCESS:
-                return is_mastered
-            case Gate.EITHER:
-                return is_over or is_mastered
-            case Gate.BOTH:
-                return is_over and is_mastered
-
     @property
     def success(self) -> float:
         """Mean success rate of the latest groups of this stage, in [0, 1]; 0 before the first."""
         return sum(self.success_rates) / max(len(self.success_rates), 1)
+
+    def choose_families(self, num_groups: int) -> list[tuple[FamilyKey, float]]:
+        is_over = self.step - self.first_step >= self.config.num_steps
+        is_mastered = len(self.success_rates) == self.config.window and self.success >= self.config.threshold
+        gates = {"steps": is_over, "success": is_mastered, "either": is_over or is_mastered, "both": is_over and is_mastered}
+        if self.stage + 1 < len(self.config.strictness) and gates[self.config.gate]:
+            self.decide("next_stage", left=self.stage, lasted=self.step - self.first_step, success=self.success)
+            self.stage, self.first_step, self.success_rates = self.stage + 1, self.step, []
+        return super().choose_families(num_groups)
+
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        return self.task(family, self.config.strictness[self.stage])
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         issued_here = [group.success_rate for group in groups if group.task.teacher_step >= self.first_step]

@@ -13,7 +13,33 @@ from math import comb
 
 import numpy as np
 
-Groups = Sequence[Sequence[float]]
+Groups = Sequence[Sequence[float]] | np.ndarray
+
+
+def survivors(groups: Groups) -> list[np.ndarray]:
+    """[G'] values of each group without NaN; groups with fewer than two left are dropped."""
+    alive = [np.asarray(group, dtype=float) for group in groups]
+    alive = [values_G[~np.isnan(values_G)] for values_G in alive]
+    return [values_G for values_G in alive if len(values_G) >= 2]
+
+
+def mean(values: Sequence[float]) -> float:
+    """NaN of nothing."""
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def reward_density(groups: Groups) -> float:
+    """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, before any normalisation. Leads.
+
+    Returns:
+        0 where the rewards of every group are equal, 1 in expectation for groups of fair coins; in [0, G / (G - 1)].
+    """
+    return mean([4.0 * float(np.var(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
+
+
+def within_group_std(groups: Groups) -> float:
+    """Mean over groups of the unbiased (G - 1) standard deviation of reward. Leads: a cliff in it precedes the fall."""
+    return mean([float(np.std(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,26 +57,12 @@ class ZeroVariance:
         return self.all_low + self.all_high
 
 
-def reward_density(groups: Groups) -> float:
-    """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, before any normalisation. Leads.
-
-    Returns:
-        0 where the rewards of every group are equal, 1 in expectation for groups of fair coins; in [0, G / (G - 1)].
-    """
-    return _mean([4.0 * float(np.var(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
-
-
-def within_group_std(groups: Groups) -> float:
-    """Mean over groups of the unbiased (G - 1) standard deviation of reward. Leads: a cliff in it precedes the fall."""
-    return _mean([float(np.std(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
-
-
 def zero_variance_share(groups: Groups) -> ZeroVariance:
     """Shares of groups with exactly equal rewards, those that all failed and those that all succeeded apart. Leads."""
     alive = survivors(groups)
     if not alive:
         return ZeroVariance(all_low=math.nan, all_high=math.nan)
-    constant = [rewards_G[0] for rewards_G in alive if np.all(rewards_G == rewards_G[0])]
+    constant = [rewards_G[0] for rewards_G in alive if len(set(rewards_G.tolist())) == 1]
     num_low = sum(reward < 0.5 for reward in constant)
     return ZeroVariance(all_low=num_low / len(alive), all_high=(len(constant) - num_low) / len(alive))
 
@@ -58,20 +70,19 @@ def zero_variance_share(groups: Groups) -> ZeroVariance:
 def neighbours_success(strictness_N: Sequence[float], successes: Groups, *, num_neighbours: int = 4) -> list[float]:
     """For each group, the mean success rate of the other groups issued nearest to its strictness, as its expected success.
 
-    A group's own rate will not do: where all of a group succeeded it makes that look certain.
+    A group's rate will not do for itself: where all of a group succeeded it makes that look certain.
 
     Returns:
         [N] in [0, 1]; NaN for a group without neighbours.
     """
-    alive = [survivors([successes_G]) for successes_G in successes]
-    rates_N = np.array([float(values[0].mean()) if values else math.nan for values in alive])
+    rates_N = np.array([mean([values_G.mean() for values_G in survivors([successes_G])]) for successes_G in successes])
     expected = []
     for i, d in enumerate(strictness_N):
         distances_N = np.abs(np.asarray(strictness_N, dtype=float) - d)
         distances_N[i] = np.inf
         distances_N[np.isnan(rates_N)] = np.inf
         nearest = np.argsort(distances_N, kind="stable")[:num_neighbours]
-        expected.append(_mean(rates_N[nearest[np.isfinite(distances_N[nearest])]].tolist()))
+        expected.append(mean(rates_N[nearest[np.isfinite(distances_N[nearest])]]))
     return expected
 
 
@@ -84,13 +95,13 @@ def alike_excess(successes: Groups, expected_N: Sequence[float]) -> float:
     Returns:
         In [-1, 1]; 0 in expectation for independent siblings only where every group's p is right. Odds that differ among neighbours push
         it up, as p^G + (1 - p)^G is convex: by 0.05 to 0.23 in usual batches (by 0.10 for odds spread as Beta(2, 2) in groups of eight).
-        So a level says little; a rise above the run's own start says that siblings act as one.
+        So a level says little; a rise above the run's start says that siblings act as one.
     """
     excess = []
     for successes_G, p in zip(successes, expected_N, strict=True):
         for alive_G in survivors([successes_G]):
             excess.append(float(np.ptp(alive_G) == 0.0) - p ** len(alive_G) - (1.0 - p) ** len(alive_G))
-    return _mean([value for value in excess if value == value])
+    return mean([value for value in excess if value == value])
 
 
 def effective_groups(groups: Groups) -> float:
@@ -109,44 +120,29 @@ def effective_group_size(groups: Groups) -> float:
     Returns:
         In [2, G]: 4 - 4/G where one rollout differs from equal siblings, G where all are equally far from the mean.
     """
-    sizes = []
-    for rewards_G in survivors(groups):
-        advantages_G = rewards_G - rewards_G.mean()
-        if np.any(rewards_G != rewards_G[0]):
-            sizes.append(float(np.abs(advantages_G).sum() ** 2 / np.square(advantages_G).sum()))
-    return _mean(sizes)
+    deviations = [rewards_G - rewards_G.mean() for rewards_G in survivors(groups) if np.any(rewards_G != rewards_G[0])]
+    return mean([float(np.abs(each_G).sum() ** 2 / np.square(each_G).sum()) for each_G in deviations])
 
 
 def expected_best(values_UK: np.ndarray, j: int) -> np.ndarray:
-    """float[U], the mean best of j tries over all choices of j among the K."""
-    return np.asarray(np.sort(values_UK, axis=1) @ _best_weights(values_UK.shape[1], j))
+    """float[U], the mean best of j tries over all choices of j among the K (last axis).
+
+    With x sorted upwards it is the sum of x_i C(i - 1, j - 1) / C(K, j).
+
+    Source: the unbiased pass@k of Chen et al. 2021 (arXiv 2107.03374), extended to graded values.
+    """
+    num_tries = values_UK.shape[-1]
+    weights_K = np.array([comb(i, j - 1) for i in range(num_tries)], dtype=float) / comb(num_tries, j)
+    return np.asarray(np.sort(values_UK, axis=-1) @ weights_K)
 
 
 def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
     """Mean over groups of E[best of k rollouts] - mean reward; it shrinks as siblings find nothing better. Coincident to lagging.
 
-    The expectation is over draws of k of the n survivors without replacement, with rewards x sorted upwards: sum over i of
-    x_i C(i - 1, k - 1) / C(n, k). For rewards of 0 and 1 that is pass@k - pass@1 = 1 - C(n - c, k) / C(n, k) - c / n for c successes.
-
-    Source: the unbiased pass@k of Chen et al. 2021 (arXiv 2107.03374), extended to dense rewards.
+    For rewards of 0 and 1 that is pass@k - pass@1 (`expected_best`).
 
     Returns:
         >= 0, in units of reward; groups with fewer than `k` survivors are left out.
     """
     alive = [rewards_G for rewards_G in survivors(groups) if len(rewards_G) >= k]
-    return _mean([float(np.sort(rewards_G) @ _best_weights(len(rewards_G), k) - rewards_G.mean()) for rewards_G in alive])
-
-
-def _best_weights(n: int, k: int) -> np.ndarray:
-    return np.array([comb(i, k - 1) for i in range(n)], dtype=float) / comb(n, k)
-
-
-def survivors(groups: Groups) -> list[np.ndarray]:
-    """[G'] values of each group without NaN; groups with fewer than two left are dropped."""
-    alive = [np.asarray(group, dtype=float) for group in groups]
-    alive = [values_G[~np.isnan(values_G)] for values_G in alive]
-    return [values_G for values_G in alive if len(values_G) >= 2]
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else math.nan
+    return mean([float(expected_best(rewards_G, k) - rewards_G.mean()) for rewards_G in alive])

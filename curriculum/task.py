@@ -1,19 +1,18 @@
-"""The contract between a teacher and a trainer: which tasks to practise, how they went, what the update did."""
+"""What teacher and trainer exchange: tasks to practise, how they went, measurements of an update."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-from curriculum.checks import require_whole
 from simulator.scenario import Difficulty, Family
 
 FamilyKey = Family | str
-"""A family of tasks that share strength: one of Attune's own, or any name that another trainer gives to a group of its tasks."""
+"""A family of tasks that share strength: one of Attune's, or any name that another trainer gives to a group of its tasks."""
 
 
 class Mode(StrEnum):
@@ -62,12 +61,16 @@ class TaskSpec:
         is_on_line = all(math.isclose(axes[name], line[name], abs_tol=1e-9) for name in axes)
         return self.difficulty.strictness if is_on_line else sum(axes.values()) / len(axes)
 
+    def point(self, axes: int) -> list[float]:
+        """Where the task was issued: [strictness], or with 3 axes [strictness, reserve, impatience]."""
+        return [self.strictness] if axes == 1 else list(self.difficulty.to_dict().values())
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOutcome:
     """One finished group; one value for each rollout in the order of the group, broken rollouts included and marked by their status.
 
-    Values may be numpy's or torch's; they are stored as Python's own, so that a teacher's state can be saved as JSON.
+    Values may be numpy's or torch's; they are stored as Python's, so that a teacher's state can be saved as JSON.
 
     Raises:
         TypeError: `task` is no TaskSpec; evaluation never reaches a teacher.
@@ -88,16 +91,18 @@ class GroupOutcome:
     def __post_init__(self) -> None:
         if not isinstance(self.task, TaskSpec):
             raise TypeError(f"outcome.task must be a TaskSpec, got {type(self.task).__name__}; evaluation never reaches a teacher")
-        for name, kind in (("rewards", float), ("successes", _as_bool), ("num_tokens", int), ("statuses", Status)):
+        if stray := [value for value in self.successes if value not in (0, 1)]:
+            raise ValueError(f"outcome.successes must hold true or false, got {stray[0]!r}")
+        for name, kind in (("rewards", float), ("successes", bool), ("num_tokens", int), ("statuses", Status)):
             column = getattr(self, name)
             if len(column) != self.task.group_size:
                 raise ValueError(f"outcome.{name} must have one value for each of {self.task.group_size} rollouts, got {len(column)}")
             try:
                 object.__setattr__(self, name, tuple([kind(value) for value in column]))
             except (TypeError, ValueError) as error:
-                raise ValueError(f"outcome.{name} must hold values of type {kind.__name__.strip('_')}: {error}") from error
-        if stray := [reward for reward in self.rewards if reward < -1e-6 or reward > 1.0 + 1e-6]:
-            raise ValueError(f"outcome.rewards must be in [0, 1], or NaN for a rollout that broke, got {stray[0]!r}")
+                raise ValueError(f"outcome.{name} must hold values of type {kind.__name__}: {error}") from error
+        if outside := [reward for reward in self.rewards if reward < -1e-6 or reward > 1.0 + 1e-6]:
+            raise ValueError(f"outcome.rewards must be in [0, 1], or NaN for a rollout that broke, got {outside[0]!r}")
 
     @cached_property
     def surviving(self) -> tuple[int, ...]:
@@ -137,50 +142,9 @@ class UpdateStats:
         for item in fields(self):
             value = getattr(self, item.name)
             try:
-                number = require_whole(f"update.{item.name}", value, 0) if item.type == "int" else float(value)
+                object.__setattr__(self, item.name, int(value) if item.type == "int" else float(value))
             except TypeError:
                 raise ValueError(f"update.{item.name} must be a number, NaN where there is none, got {value!r}") from None
-            object.__setattr__(self, item.name, number)
-
-
-class Teacher(Protocol):
-    """Proposes tasks and learns from their outcomes. Never blocks; everything that adapts is in `state_dict`.
-
-    Outcomes may come late, in any order, or never; one that is not outstanding is counted and ignored, and within one `observe` call order
-    does not matter. `curriculum.teacher.LedgerTeacher` implements all but the choice of difficulty.
-    """
-
-    def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
-        """The next `num_groups` tasks to practise."""
-        ...
-
-    def observe(self, outcomes: Sequence[GroupOutcome]) -> None:
-        """Takes in finished groups, before any filter has dropped one."""
-        ...
-
-    def on_update(self, stats: UpdateStats) -> None:
-        """Takes in the measurements of the optimiser step."""
-        ...
-
-    def expire(self, uids: Sequence[str], *, reason: str) -> None:
-        """Removes tasks that will never come back from the ledger."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """Values to plot, by metric key under `curriculum/`."""
-        ...
-
-    def decisions(self) -> list[dict[str, Any]]:
-        """Decisions taken since the last call, each with its inputs, JSON-able, for `teacher.jsonl`."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that adapts, JSON-able, with the kind of teacher and a version."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()` as a whole; raises ValueError for another kind, version or settings."""
-        ...
 
 
 def parse_family(text: str) -> FamilyKey:
@@ -210,14 +174,18 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
 def outcome_to_record(outcome: GroupOutcome) -> dict[str, Any]:
     """A JSON-able record of an outcome with its share of successes, NaN without survivors.
 
-    The task is named by its uid, under which a run's record has it already; a probe, which no teacher issued, comes with its whole task.
+    The task is named by its uid, under which a run's record has it; a probe, which no teacher issued, comes with its whole task.
     """
     task = task_to_record(outcome.task) if outcome.task.mode is Mode.PROBE else outcome.task.uid
     columns = {column.name: getattr(outcome, column.name) for column in fields(GroupOutcome)}
     return {**columns, "task": task, "signals": dict(outcome.signals), "success_share": outcome.success_rate}
 
 
-def _as_bool(value: Any) -> bool:
-    if value not in (0, 1):
-        raise ValueError(f"must be true or false, got {value!r}")
-    return bool(value)
+def require_same(name: str, saved: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raises ValueError unless a saved state has the expected kind, version and settings; the message names the one that differs."""
+    for key, value in expected.items():
+        found = saved.get(key)
+        if isinstance(value, Mapping) and isinstance(found, Mapping):
+            require_same(f"{name}.{key}", found, value)
+        elif found != value:
+            raise ValueError(f"{name}.{key} must be {value!r}, got {found!r}; resume with the settings and the version that saved it")

@@ -1,6 +1,6 @@
 """The base of all teachers: a ledger of issued tasks, from which they learn when their outcomes come.
 
-A new teacher subclasses `LedgerTeacher`, sets `kind`, answers `choose`, and overrides what it needs of `learn`, `learn_probes`,
+A new teacher subclasses `Teacher`, sets `kind`, answers `choose`, and overrides what it needs of `start`, `learn`, `learn_probes`,
 `on_update`, `choose_families` and `metrics`; `adapting` names what it learns.
 """
 
@@ -11,21 +11,27 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from numbers import Integral
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.allocation import AllocationConfig, FamilyAllocation, ScenarioDecks
-from curriculum.checks import require_same, require_whole
-from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats, parse_family, task_from_record, task_to_record
+from curriculum.allocation import AllocationConfig, FamilyAllocation
+from curriculum.task import (
+    FamilyKey,
+    GroupOutcome,
+    Mode,
+    TaskSpec,
+    UpdateStats,
+    parse_family,
+    require_same,
+    task_from_record,
+    task_to_record,
+)
 from simulator.scenario import Difficulty
 from simulator.settings import SETTINGS
-
-STATE_VERSION = 5
-MAX_PENDING_DECISIONS = 1000
-"""Decisions kept until they are collected; older ones are dropped so that memory stays flat."""
 
 
 def evenly() -> AllocationConfig:
@@ -41,51 +47,27 @@ class TeacherConfig:
     """Final emotion from which a rollout counts as a success."""
     allocation: AllocationConfig = field(default_factory=evenly)
 
+    def refuse_allocation(self, reason: str) -> None:
+        """Raises ValueError where the allocation is set and has no effect.
 
-def _one_or_three(axes: int) -> int:
-    if axes not in (1, 3):
-        raise ValueError(f"teacher.axes must be 1 or 3, got {axes!r}")
-    return axes
+        Args:
+            reason: what decides the families instead, and by which setting.
+        """
+        if self.allocation != evenly():
+            raise ValueError(f"teacher.allocation must be left at its default where families are {reason}, got {self.allocation}")
 
 
-Axes = Annotated[int, AfterValidator(_one_or_three)]
+Axes = Literal[1, 3]
 """Type of the setting `axes`: 1 for the line of difficulty, 3 for strictness, reserve and impatience apart."""
 
 
-def refuse_allocation(config: TeacherConfig, reason: str) -> None:
-    """Raises ValueError where the allocation is set and has no effect.
+class Teacher:
+    """Proposes tasks and learns from their outcomes; a subclass answers `choose`. Never blocks; everything that adapts is in `state_dict`.
 
-    Args:
-        reason: what decides the families instead, and by which setting.
+    Outcomes may come late, in any order, or never; one that is not outstanding is counted and ignored, and within one `observe` call order
+    does not matter. A trainer calls `propose`, `observe` with finished groups before any filter has dropped one, `on_update` after the
+    optimiser step, and `expire` for tasks that will never come back.
     """
-    if config.allocation != evenly():
-        raise ValueError(f"teacher.allocation must be left at its default where families are {reason}, got {config.allocation}")
-
-
-class Choice(NamedTuple):
-    """A teacher's answer to: how difficult, for this family, now?"""
-
-    difficulty: float | Difficulty
-    """A strictness on the line of difficulty, in [0, 1], or a point off it."""
-    mode: Mode = Mode.FRONTIER
-    probability: float = 1.0
-    """Of choosing in this mode, or this cell, given the family; in (0, 1]."""
-
-    @classmethod
-    def of_point(cls, point: Sequence[float], mode: Mode, probability: float) -> Choice:
-        """The choice of a point of one coordinate (strictness) or three (strictness, reserve, impatience), each in [0, 1]."""
-        if len(point) == 1:
-            return cls(point[0], mode, probability)
-        return cls(Difficulty(strictness=point[0], reserve=point[1], impatience=point[2]), mode, probability)
-
-
-def point_of(task: TaskSpec, axes: int) -> list[float]:
-    """Where a task was issued: [strictness], or with 3 axes [strictness, reserve, impatience]."""
-    return [task.strictness] if axes == 1 else list(task.difficulty.to_dict().values())
-
-
-class LedgerTeacher:
-    """The `Teacher` contract without the idea: a subclass answers `choose`."""
 
     kind: ClassVar[str]
     adapting: ClassVar[tuple[str, ...]] = ()
@@ -93,6 +75,7 @@ class LedgerTeacher:
     the teacher, because a state is restored on a copy."""
     plans_by_proposal: ClassVar[bool] = False
     """Whether its plan advances with each proposal, so that more than one in a step would hurry it."""
+    state_version: ClassVar[int] = 5
 
     def __init__(self, config: TeacherConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
         """
@@ -111,17 +94,22 @@ class LedgerTeacher:
                 raise ValueError(f"teacher.scenarios must give {str(family)!r} a list of scenario ids, got {ids!r}")
         self.config = config
         self.families: tuple[FamilyKey, ...] = tuple(sorted(scenarios, key=str))
-        self.group_size = require_whole("teacher.group_size", group_size, 2)  # groups of one have no baseline
-        self.seed = require_whole("teacher.seed", seed, 0)
+        self.group_size = whole("teacher.group_size", group_size, least=2)  # groups of one have no baseline
+        self.seed = whole("teacher.seed", seed, least=0)
         self.rng = np.random.default_rng(self.seed)
         self.allocation = FamilyAllocation(config.allocation, self.families)
         self.step = 0
-        """Proposals so far."""
+        """Proposals so far; 1 when the first one calls `choose`."""
         self.policy_version = 0
         """Of the latest proposal."""
-        self._decks = ScenarioDecks({family: scenarios[family] for family in self.families})
+        self._scenarios = {str(family): list(scenarios[family]) for family in self.families}
+        # The rest of each family's shuffled deck of scenarios, the next card last.
+        self._decks: dict[str, list[str]] = {family: [] for family in self._scenarios}
+        # Slot and share of the family that is being chosen for.
+        self._slot, self._share = 0, 1.0
         self._outstanding: dict[str, TaskSpec] = {}
-        self._decisions: deque[dict[str, Any]] = deque(maxlen=MAX_PENDING_DECISIONS)
+        # Decisions until they are collected; a trainer that never does keeps the latest.
+        self._decisions: deque[dict[str, Any]] = deque(maxlen=1000)
         self._counts = {"observed": 0, "ignored": 0, "too_few_survivors": 0, "expired": 0, "probes": 0}
         self._latest: dict[str, float] = {}
         # Strictness of all proposals since the last outcomes: a step may propose several times, for groups in place of others.
@@ -131,8 +119,8 @@ class LedgerTeacher:
     def start(self) -> None:
         """Gives the attributes that adapt their first values."""
 
-    def choose(self, family: FamilyKey) -> Choice:
-        """The difficulty of the next group of `family`."""
+    def choose(self, family: FamilyKey) -> TaskSpec:
+        """The next group of `family`, made by `task`."""
         raise NotImplementedError(f"{type(self).__name__} must answer choose(family)")
 
     def choose_families(self, num_groups: int) -> list[tuple[FamilyKey, float]]:
@@ -155,6 +143,40 @@ class LedgerTeacher:
     def on_update(self, stats: UpdateStats) -> None:
         """Takes in the measurements of the optimiser step."""
 
+    def task(
+        self,
+        family: FamilyKey,
+        difficulty: float | Sequence[float] | Difficulty,
+        mode: Mode = Mode.FRONTIER,
+        probability: float = 1.0,
+    ) -> TaskSpec:
+        """The next group of `family` at a difficulty, with the family's next scenario.
+
+        Args:
+            difficulty: a strictness on the line of difficulty, or a point [strictness] or [strictness, reserve, impatience], in [0, 1].
+            probability: of choosing in this mode, or this cell, given the family; in (0, 1].
+        """
+        if not isinstance(difficulty, Difficulty):
+            point = [difficulty] if isinstance(difficulty, float | int) else difficulty
+            difficulty = (
+                Difficulty.along(point[0]) if len(point) == 1 else Difficulty(strictness=point[0], reserve=point[1], impatience=point[2])
+            )
+        deck, scenarios = self._decks[str(family)], self._scenarios[str(family)]
+        if not deck:
+            deck.extend(scenarios[i] for i in self.rng.permutation(len(scenarios)))
+        return TaskSpec(
+            uid=f"step{self.step:07d}-group{self._slot:04d}",
+            family=family,
+            scenario_id=deck.pop(),
+            difficulty=difficulty,
+            group_size=self.group_size,
+            seed=task_seed(self.seed, self.step, self._slot),
+            mode=mode,
+            teacher_step=self.step,
+            policy_version=self.policy_version,
+            propensity=self._share * probability,
+        )
+
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
         """The next `num_groups` tasks, entered in the ledger.
 
@@ -162,29 +184,17 @@ class LedgerTeacher:
             policy_version: updates that the policy has had, one more with each. It never falls, also not after a resume: evidence fades
                 with the updates since.
         """
-        num_groups = require_whole("num_groups", num_groups, 1)
-        self.policy_version = require_whole("policy_version", policy_version, self.policy_version)
+        num_groups = whole("num_groups", num_groups, least=1)
+        self.policy_version = whole("policy_version", policy_version, least=self.policy_version)
         self.step += 1
-        tasks = [self._issue(slot, family, share) for slot, (family, share) in enumerate(self.choose_families(num_groups))]
+        tasks: list[TaskSpec] = []
+        for family, share in self.choose_families(num_groups):
+            self._slot, self._share = len(tasks), share
+            tasks.append(self.choose(family))
         self._outstanding.update((task.uid, task) for task in tasks)
         self._issued += [task.strictness for task in tasks]
         self._latest.update(strictness=float(np.mean(self._issued)), strictness_std=float(np.std(self._issued)))
         return tasks
-
-    def _issue(self, slot: int, family: FamilyKey, share: float) -> TaskSpec:
-        difficulty, mode, probability = self.choose(family)
-        return TaskSpec(
-            uid=f"step{self.step:07d}-group{slot:04d}",
-            family=family,
-            scenario_id=self._decks.draw(family, self.rng),
-            difficulty=difficulty if isinstance(difficulty, Difficulty) else Difficulty.along(difficulty),
-            group_size=self.group_size,
-            seed=task_seed(self.seed, self.step, slot),
-            mode=mode,
-            teacher_step=self.step,
-            policy_version=self.policy_version,
-            propensity=share * probability,
-        )
 
     def observe(self, outcomes: Sequence[GroupOutcome]) -> None:
         """Settles outcomes against the ledger and learns from those with two survivors; anything not outstanding is counted and ignored.
@@ -200,23 +210,23 @@ class LedgerTeacher:
         for outcome in sorted(outcomes, key=lambda outcome: outcome.task.uid):
             task = outcome.task
             if task.mode is Mode.PROBE:
+                self._counts["probes"] += 1
                 probes.append(outcome)
             elif self._outstanding.get(task.uid) != task:
                 self._counts["ignored"] += 1
             else:
                 del self._outstanding[task.uid]
                 self._counts["observed"] += 1
-                groups.append(outcome)
+                if len(outcome.surviving) >= 2:
+                    groups.append(outcome)
+                else:
+                    self._counts["too_few_survivors"] += 1
         if probes:
-            self._counts["probes"] += len(probes)
             self.learn_probes(probes)
-        num_settled, groups = len(groups), [group for group in groups if len(group.surviving) >= 2]
-        self._counts["too_few_survivors"] += num_settled - len(groups)
-        if not groups:
-            return
-        self._latest["in_flight_delay"] = float(np.mean([self.step - group.task.teacher_step for group in groups]))
-        self._latest["success_share"] = float(np.mean([group.success_rate for group in groups]))
-        self.learn(groups)
+        if groups:
+            self._latest["in_flight_delay"] = float(np.mean([self.step - group.task.teacher_step for group in groups]))
+            self._latest["success_share"] = float(np.mean([group.success_rate for group in groups]))
+            self.learn(groups)
         for group in groups:
             self.allocation.learn(group.task.family, strictness=group.task.strictness, performance=self.performance(group))
 
@@ -243,23 +253,30 @@ class LedgerTeacher:
         latest = {f"curriculum/{name}": value for name, value in self._latest.items()}
         return {**latest, "curriculum/outstanding": float(len(self._outstanding)), **counts}
 
+    def identity(self) -> dict[str, Any]:
+        """Kind, version, and the settings with group size and families, JSON-able: what a saved state must agree with."""
+        settings = {**asdict(self.config), "group_size": self.group_size, "families": list(self._scenarios)}
+        return {"kind": self.kind, "version": self.state_version, "settings": json.loads(json.dumps(settings))}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that adapts, JSON-able and exact."""
-        return {
-            **self._identity(),
+        parts = {name: getattr(self, name) for name in self.adapting}
+        state = {
+            **self.identity(),
             "seed": self.seed,
             "step": self.step,
             "policy_version": self.policy_version,
-            "rng": deepcopy(self.rng.bit_generator.state),
+            "rng": self.rng.bit_generator.state,
             "outstanding": [task_to_record(task) for task in self._outstanding.values()],
-            "scenarios": self._decks.state_dict(),
+            "scenarios": self._decks,
             "allocation": self.allocation.state_dict(),
-            "decisions": deepcopy(list(self._decisions)),
-            "counts": dict(self._counts),
-            "latest": dict(self._latest),
-            "issued": list(self._issued),
-            "learned": {name: _saved(getattr(self, name)) for name in self.adapting},
+            "decisions": list(self._decisions),
+            "counts": self._counts,
+            "latest": self._latest,
+            "issued": self._issued,
+            "learned": {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()},
         }
+        return deepcopy(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores `state_dict()`; a state that cannot be restored leaves the teacher unchanged.
@@ -267,40 +284,30 @@ class LedgerTeacher:
         Raises:
             ValueError: it is of another kind, version or other settings.
         """
-        require_same("teacher state", state, self._identity())
-        restored = deepcopy(self)
-        restored._restore(deepcopy(dict(state)))
+        require_same("teacher state", state, self.identity())
+        saved, restored = deepcopy(dict(state)), deepcopy(self)
+        restored.seed, restored.step, restored.policy_version = saved["seed"], saved["step"], saved["policy_version"]
+        restored.rng.bit_generator.state = saved["rng"]
+        restored._outstanding = {record["uid"]: task_from_record(record) for record in saved["outstanding"]}
+        restored._decks = saved["scenarios"]
+        restored.allocation.load_state_dict(saved["allocation"])
+        restored._decisions = deque(saved["decisions"], maxlen=self._decisions.maxlen)
+        restored._counts, restored._latest, restored._issued = saved["counts"], saved["latest"], saved["issued"]
+        learned = saved["learned"]
+        for name in self.adapting:
+            part = getattr(restored, name)
+            if hasattr(part, "load_state_dict"):
+                part.load_state_dict(learned[name])
+            else:
+                setattr(restored, name, learned[name])
         self.__dict__.update(restored.__dict__)
 
-    def _identity(self) -> dict[str, Any]:
-        """Whose state it is: kind, version, and the settings with group size and families, JSON-able."""
-        settings = json.loads(json.dumps(asdict(self.config)))
-        families = [str(family) for family in self.families]
-        return {
-            "kind": self.kind,
-            "version": STATE_VERSION,
-            "settings": {**settings, "group_size": self.group_size, "families": families},
-        }
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.seed, self.step, self.policy_version = state["seed"], state["step"], state["policy_version"]
-        self.rng.bit_generator.state = state["rng"]
-        self._outstanding = {record["uid"]: task_from_record(record) for record in state["outstanding"]}
-        self._decks.load_state_dict(state["scenarios"])
-        self.allocation.load_state_dict(state["allocation"])
-        self._decisions = deque(state["decisions"], maxlen=MAX_PENDING_DECISIONS)
-        self._counts, self._latest, self._issued = state["counts"], state["latest"], state["issued"]
-        learned = state["learned"]
-        for name in self.adapting:
-            part, saved = getattr(self, name), learned[name]
-            if hasattr(part, "load_state_dict"):
-                part.load_state_dict(saved)
-            else:
-                setattr(self, name, saved)
-
-
-def _saved(part: Any) -> Any:
-    return part.state_dict() if hasattr(part, "state_dict") else deepcopy(part)
+def whole(name: str, value: Any, *, least: int) -> int:
+    """The value as an int; raises ValueError unless it is a whole number, numpy's included, of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def task_seed(seed: int, step: int, slot: int) -> int:

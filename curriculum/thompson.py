@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.task import FamilyKey, GroupOutcome, Mode
-from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig
+from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec
+from curriculum.teacher import Teacher, TeacherConfig
 from simulator.settings import SETTINGS
 
 
@@ -73,28 +73,22 @@ class StrictnessBins:
         self._version = 0
         self._own_FK2 = np.zeros((len(families), config.num_bins, 2))
         self._shared_K2 = np.zeros((config.num_bins, 2))
-        self._offsets_F = np.zeros(len(families))
+        self.offsets_F = np.zeros(len(families))
+        """How much stronger the agent is with each family than with the mean one, in strictness."""
         self._num_seen_F = np.zeros(len(families))
-        self._curve_K2 = self._prior_K2 + self._smoothed(self._shared_K2)
+        self.curve_K2 = self._prior_K2 + self._smoothed(self._shared_K2)
+        """[K, 2] Beta parameters of success at a strictness relative to the family's offset."""
 
     def bin(self, strictness: float) -> int:
         """The bin of a strictness; values outside [0, 1] belong to the first or the last."""
         return min(max(int(strictness * self.config.num_bins), 0), self.config.num_bins - 1)
 
-    def offset(self, family: FamilyKey) -> float:
-        """How much stronger than the mean family the agent is here, in strictness."""
-        return float(self._offsets_F[self._index[family]])
-
-    def shared(self) -> np.ndarray:
-        """[K, 2] Beta parameters of success at a strictness relative to the family's offset."""
-        return self._curve_K2.copy()
-
     def posterior(self, family: FamilyKey) -> np.ndarray:
         """[K, 2] Beta parameters of success of `family` in each bin, all above 0."""
         f = self._index[family]
-        relative_K = self.centres_K - self._offsets_F[f]
-        wins_K = np.interp(relative_K, self.centres_K, self._curve_K2[:, 0])
-        losses_K = np.interp(relative_K, self.centres_K, self._curve_K2[:, 1])
+        relative_K = self.centres_K - self.offsets_F[f]
+        wins_K = np.interp(relative_K, self.centres_K, self.curve_K2[:, 0])
+        losses_K = np.interp(relative_K, self.centres_K, self.curve_K2[:, 1])
         # Never below the two rollouts of the first belief, so that Beta stays proper without any sharing.
         worth_K = np.minimum(1.0, max(self.config.family_prior, 2.0) / (wins_K + losses_K))
         posterior_K2 = self._smoothed(self._own_FK2[f])
@@ -137,27 +131,27 @@ class StrictnessBins:
             weight = self.config.discount ** (self._version - group.task.policy_version) * len(group.surviving)
             counts_2 = weight * np.array([share, 1.0 - share])
             self._own_FK2[f, self.bin(d)] += counts_2
-            self._shared_K2[self.bin(d - self._offsets_F[f])] += counts_2
+            self._shared_K2[self.bin(d - self.offsets_F[f])] += counts_2
         for group, share in pairs:
             f = self._index[group.task.family]
-            wins, losses = self._curve_K2[self.bin(group.task.strictness - self._offsets_F[f])]
+            wins, losses = self.curve_K2[self.bin(group.task.strictness - self.offsets_F[f])]
             error = share - wins / (wins + losses)
             gain = max(1.0 / (self._num_seen_F[f] + self.config.offset_prior), self.config.offset_rate)
-            self._offsets_F[f] = min(max(self._offsets_F[f] + gain * error / self.config.slope, -1.0), 1.0)
+            self.offsets_F[f] = min(max(self.offsets_F[f] + gain * error / self.config.slope, -1.0), 1.0)
             self._num_seen_F[f] += 1.0
-        self._offsets_F -= self._offsets_F.mean()
-        self._curve_K2 = self._prior_K2 + self._smoothed(self._shared_K2)
+        self.offsets_F -= self.offsets_F.mean()
+        self.curve_K2 = self._prior_K2 + self._smoothed(self._shared_K2)
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, offsets and the version they are faded to."""
-        arrays = {"own": self._own_FK2, "shared": self._shared_K2, "offsets": self._offsets_F, "num_seen": self._num_seen_F}
+        arrays = {"own": self._own_FK2, "shared": self._shared_K2, "offsets": self.offsets_F, "num_seen": self._num_seen_F}
         return {"version": self._version, **{name: array.tolist() for name, array in arrays.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         names = ("own", "shared", "offsets", "num_seen")
-        self._own_FK2, self._shared_K2, self._offsets_F, self._num_seen_F = (np.array(state[name], dtype=float) for name in names)
+        self._own_FK2, self._shared_K2, self.offsets_F, self._num_seen_F = (np.array(state[name], dtype=float) for name in names)
         self._version = state["version"]
-        self._curve_K2 = self._prior_K2 + self._smoothed(self._shared_K2)
+        self.curve_K2 = self._prior_K2 + self._smoothed(self._shared_K2)
 
 
 @dataclass(config=SETTINGS)
@@ -171,7 +165,7 @@ class BetaThompsonConfig(TeacherConfig):
     bins: BinsConfig = field(default_factory=BinsConfig)
 
 
-class BetaThompsonTeacher(LedgerTeacher):
+class BetaThompsonTeacher(Teacher):
     """Samples success at every strictness and practises where the sample meets the target: returns to users that were forgotten.
 
     For each group, with the Beta posteriors (w_k, l_k) of its family's success in the K bins of strictness (`StrictnessBins`):
@@ -194,18 +188,16 @@ class BetaThompsonTeacher(LedgerTeacher):
     def start(self) -> None:
         self.bins = StrictnessBins(self.config.bins, self.families)
 
-    def choose(self, family: FamilyKey) -> Choice:
+    def choose(self, family: FamilyKey) -> TaskSpec:
         explore = self.config.explore
         if self.rng.random() < explore:
-            return Choice(float(self.rng.random()), Mode.UNIFORM, explore)
-        return Choice(self.bins.draw(family, self.config.target_success, self.rng), Mode.FRONTIER, 1.0 - explore)
+            return self.task(family, self.rng.random(), Mode.UNIFORM, explore)
+        return self.task(family, self.bins.draw(family, self.config.target_success, self.rng), Mode.FRONTIER, 1.0 - explore)
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         self.bins.learn(groups, [group.success_rate for group in groups])
 
     def metrics(self) -> dict[str, float]:
-        shared_K2 = self.bins.shared()
-        success_K = shared_K2[:, 0] / shared_K2.sum(axis=-1)
-        own = {f"curriculum/beta_thompson/success_at_{d}": float(success_K[self.bins.bin(d)]) for d in (0.25, 0.75)}
-        own["curriculum/beta_thompson/offset_std"] = float(np.std([self.bins.offset(family) for family in self.families]))
-        return {**super().metrics(), **own}
+        success_K = self.bins.curve_K2[:, 0] / self.bins.curve_K2.sum(axis=-1)
+        success = {f"curriculum/beta_thompson/success_at_{d}": float(success_K[self.bins.bin(d)]) for d in (0.25, 0.75)}
+        return {**super().metrics(), **success, "curriculum/beta_thompson/offset_std": float(np.std(self.bins.offsets_F))}

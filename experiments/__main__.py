@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.errors import ConfigError
+from experiments.errors import ConfigError, checked_name
 from simulator.files import ended
 
 if TYPE_CHECKING:
@@ -21,17 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     # Threads sleep at barriers: by default they spin, which takes a core from other processes. Before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if arguments[:1] == ["evaluate"]:
-        from experiments.agents.options import evaluate_parser
+    if arguments[:1] in (["evaluate"], ["reliability"]):
+        from experiments.agents.agent import agent_parser
 
-        options = evaluate_parser().parse_args(arguments[1:])
-        from experiments.agents.evaluate import evaluate
+        options = agent_parser(arguments[0]).parse_args(arguments[1:])
+        if arguments[0] == "evaluate":
+            from experiments.agents.evaluate import evaluate
 
-        return evaluate(options)
-    if arguments[:1] == ["reliability"]:
-        from experiments.agents.options import reliability_parser
-
-        options = reliability_parser().parse_args(arguments[1:])
+            return evaluate(options)
         from experiments.agents.reliability import reliability
 
         return reliability(options)
@@ -51,33 +49,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def dispatch(options: argparse.Namespace) -> int:
-    """Lists the experiments, prints a plan, or trains."""
+    """Lists the experiments, or plans or runs one of them, a sweep, or one run of a sweep."""
     from experiments import config as settings
 
     if options.experiment is None:
-        print("\n".join(f"{name:<24}{idea}" for name, idea in settings.experiments().items()))
+        for name, path in settings.experiments().items():
+            first = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+            print(f"{name:<24}{first.lstrip('# ')}")
         return 0
-    from experiments.config import is_sweep
-
-    if is_sweep(options.experiment):
-        return dispatch_sweep(options)
-    if options.cell:
-        raise ConfigError(f"--cell needs a sweep, got {options.experiment!r}, which is a single run")
     from analysis.runs import CONFIG, RUNS
-    from experiments.preflight import check, new_folder
-    from experiments.resume import resumed_folder
+    from experiments.preflight import check
 
-    given = settings.parse_overrides(options.overrides)
-    if given.get("resume"):
-        folder = resumed_folder(options.experiment, str(given["resume"]), runs=str(given.get("runs", RUNS)))
-        config = settings.load_saved(folder / CONFIG, options.overrides)
+    if settings.is_sweep(options.experiment):
+        from experiments import sweep as sweeps
+        from experiments.sweep_plan import load_sweep
+
+        sweep = load_sweep(options.experiment, options.overrides)
+        if options.cell is None:
+            if not options.dry_run:
+                return sweeps.run_sweep(sweep)
+            print("\n".join([sweep.describe(), *(f"# {sentence}" for sentence in sweeps.foreseen(sweep))]), flush=True)
+            return 0
+        cell = sweep.cell(*options.cell)
+        if not options.dry_run:
+            return sweeps.run_cell(sweep, cell)
+        config, folder = sweep.config(cell), sweep.run_folder(cell)
+        sweeps.check_same_run(sweep, cell)
+        if sweep.is_done(cell):
+            print(f"# {folder} has ended: {sweep.closing_score(cell)}")
+            return 0
+        config.resume = str(folder) if (folder / CONFIG).is_file() else ""
+        check(config, folder, resuming=bool(config.resume), asks_teacher=not sweep.needs(cell))
+    elif options.cell:
+        raise ConfigError(f"--cell needs a sweep, got {options.experiment!r}, which is a single run")
     else:
-        config = settings.load(options.experiment, options.overrides)
-        if config.resume:
-            raise ConfigError(f"resume must be given with the command and not in an experiment's file, got {config.resume!r} there")
-        folder = new_folder(config)
-    check(config, folder, resuming=bool(config.resume))
-    config.name = folder.name
+        given = settings.parse_overrides(options.overrides)
+        if given.get("resume"):
+            from experiments.resume import resumed_folder
+
+            folder = resumed_folder(options.experiment, str(given["resume"]), runs=str(given.get("runs", RUNS)))
+            config = settings.load_saved(folder / CONFIG, options.overrides)
+        else:
+            config = settings.load(options.experiment, options.overrides)
+            if config.resume:
+                raise ConfigError(f"resume must be given with the command and not in an experiment's file, got {config.resume!r} there")
+            name = config.name or f"seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+            folder = Path(config.runs) / config.experiment / checked_name(name)
+        check(config, folder, resuming=bool(config.resume))
+        config.name = folder.name
     if options.dry_run:
         print(plan(config, folder))
         return 0
@@ -86,35 +105,8 @@ def dispatch(options: argparse.Namespace) -> int:
     return run(config, folder)
 
 
-def dispatch_sweep(options: argparse.Namespace) -> int:
-    """Prints the plan of a sweep, runs it, or runs one cell of it."""
-    from analysis.runs import CONFIG
-    from experiments import sweep as sweeps
-    from experiments.sweep_plan import describe, load_sweep
-
-    sweep = load_sweep(options.experiment, options.overrides)
-    cell = sweep.cell(*options.cell) if options.cell else None
-    if not options.dry_run:
-        return sweeps.run_cell(sweep, cell) if cell else sweeps.run_sweep(sweep)
-    if cell is None:
-        print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in sweeps.foreseen(sweep))]), flush=True)
-        return 0
-    from experiments.preflight import check
-
-    config, folder = sweep.config(cell), sweep.run_folder(cell)
-    resuming = (folder / CONFIG).is_file()
-    sweeps.check_same_run(sweep, cell)
-    if sweep.is_done(cell):
-        print(f"# {folder} has ended: {sweeps.closing_score(sweep, cell)}")
-        return 0
-    check(config, folder, resuming=resuming, asks_teacher=not sweep.needs(cell))
-    config.resume = str(folder) if resuming else ""
-    print(plan(config, folder))
-    return 0
-
-
 def plan(config: ExperimentConfig, folder: Path) -> str:
-    """What a run would do, and its settings."""
+    """The course of a run, and its settings."""
     from experiments.config import to_yaml
     from experiments.preflight import warnings
 

@@ -16,9 +16,10 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.agents.options import at_least
-from policy.config import EMBEDDED
+from policy.config import EngineKind
+from policy.prior import EMBEDDED
 from simulator.files import ExitCode, write_whole
+from simulator.options import at_least
 
 if TYPE_CHECKING:
     from experiments.benchmarks.figures import Figures, Settings
@@ -62,7 +63,6 @@ KEYS = {
     "simulator.reactions_per_s": "answers of the embedded user to scripted agents, per second of one core",
 }
 """Dotted key of bench.json -> its meaning."""
-NOT_ASKED = "not measured: --only left it out"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.REFUSED
 
     from experiments.benchmarks.figures import Settings
-    from policy.config import EngineKind
 
     def say(line: str) -> None:
         print(f"  {line}", file=sys.stderr, flush=True)
@@ -102,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(parts: Sequence[str], settings: Settings) -> tuple[Figures, list[str]]:
     """The figures of these parts, a reason for every other key, and the parts that failed."""
-    figures: Figures = dict.fromkeys(KEYS, NOT_ASKED)
+    figures: Figures = dict.fromkeys(KEYS, "not measured: --only left it out")
     failed = []
     for number, part in enumerate(parts, start=1):
         print(f"[{number}/{len(parts)}] {part}", file=sys.stderr, flush=True)
@@ -143,17 +142,6 @@ def document(figures: Figures) -> dict[str, Any]:
     return {**tree, "spread": spread, "reasons": reasons}
 
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Attune: benchmark</title>
-<style>body{{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
-table{{border-collapse:collapse;width:100%}}td,th{{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}}
-td.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}.why{{color:#777}}</style>
-<h1>Benchmark</h1><p>{about}</p>
-<table><tr><th>key<th>median<th>range<th>meaning</tr>
-{rows}
-</table></html>
-"""
-
-
 def page(found: Mapping[str, Any]) -> str:
     """One self-contained table: each number with its range, or the reason for none."""
     rows, machine = [], found["machine"]
@@ -165,12 +153,20 @@ def page(found: Mapping[str, Any]) -> str:
             spread = found["spread"][key]
             span = f"{spread['min']:.4g} to {spread['max']:.4g}, {spread['repeats']} times"
             cells = f'<td class="n">{value:.4g}<td class="n">{span}'
-        rows.append(f"<tr><td>{key}{cells}<td>{html.escape(meaning)}</tr>")
+        rows.append(f"<tr><td>{key}{cells}<td>{html.escape(meaning)}</tr>\n")
     about = (
         f"Commit {str(found['commit'])[:12]}, {found['measured']}, {machine['cores']} cores of {machine['processor']}, "
         f"load {found['load']:.1f} when it was written. Medians; figures taken on a busy machine are good for their ratios only."
     )
-    return PAGE.format(about=html.escape(about), rows="\n".join(rows))
+    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Attune: benchmark</title>
+<style>body{{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
+table{{border-collapse:collapse;width:100%}}td,th{{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}}
+td.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}.why{{color:#777}}</style>
+<h1>Benchmark</h1><p>{html.escape(about)}</p>
+<table><tr><th>key<th>median<th>range<th>meaning</tr>
+{"".join(rows)}
+</table></html>
+"""
 
 
 if __name__ == "__main__":

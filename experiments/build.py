@@ -9,10 +9,10 @@ from typing import Any
 
 from curriculum import make_teacher
 from curriculum.collapse.monitor import CollapseMonitor
-from curriculum.task import Teacher
+from curriculum.teacher import Teacher
 from experiments.checks import ErrorBudget
 from experiments.config import ExperimentConfig
-from policy.algorithms.algorithms import Algorithm, make_algorithm
+from policy.algorithms.algorithms import ALGORITHMS, Algorithm
 from policy.algorithms.critic import Critic
 from policy.checkpoint import load_checkpoint
 from policy.config import CriticKind
@@ -23,10 +23,10 @@ from policy.model import find_model, has_tied_head, load_model
 from policy.prior.prior import build_prior
 from policy.rollout.chat import MARK
 from policy.rollout.pool import RolloutPool
-from simulator.reward import resolved
+from simulator.dialogue import UserSimulator
+from simulator.reward import REWARD_TERMS
 from simulator.scenario import Split
-from simulator.user import UserSimulator
-from simulator.users import make_bank, make_user
+from simulator.user import make_bank, make_user
 from simulator.world import Bank
 
 
@@ -58,7 +58,7 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
     saved = load_checkpoint(checkpoint) if checkpoint else None
     bank = make_bank(config.simulator)
     user_factory = partial(make_user, config.simulator.kind, config.simulator)
-    algorithm = make_algorithm(config.algorithm)
+    algorithm = ALGORITHMS[config.algorithm.kind](config.algorithm)
     # With adapters a checkpoint holds merged weights; the frozen ones are those before training.
     model, tokenizer = load_model(initial if config.policy.lora.rank else checkpoint or initial)
     setattr(model.config, MARK, config.policy.thinking)  # recorded in checkpoints
@@ -83,10 +83,10 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
     collapse = CollapseMonitor(config.collapse)
     errors = ErrorBudget(config.rollout.max_error_share, num_needed=2 if algorithm.compares_siblings else 1)
     if saved is not None:
-        learner.load_state_dict(saved.state["learner"])
-        teacher.load_state_dict(saved.state["teacher"])
-        collapse.load_state_dict(saved.state["collapse"])
-        errors.load_state_dict(saved.state["faults"])
+        learner.load_state_dict(saved["learner"])
+        teacher.load_state_dict(saved["teacher"])
+        collapse.load_state_dict(saved["collapse"])
+        errors.load_state_dict(saved["faults"])
     pool = RolloutPool(
         config.rollout,
         config.policy,
@@ -96,7 +96,7 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
         seed=config.seed,
         cluster=config.cluster,
         system_prompt=config.policy.system_prompt,
-        reward_terms=resolved(config.rollout.reward_terms),
+        reward_terms=[(name, REWARD_TERMS[name], share) for name, share in config.rollout.reward_terms.items() if share],
     )
     components = Components(
         bank=bank,
@@ -109,7 +109,7 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
         collapse=collapse,
         errors=errors,
     )
-    return components, saved.state["run"] if saved else None
+    return components, saved["run"] if saved else None
 
 
 def model_folder(config: ExperimentConfig) -> Path:

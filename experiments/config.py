@@ -5,15 +5,16 @@ OmegaConf reads and composes, pydantic checks: each setting is declared once, wi
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, is_dataclass
-from enum import Enum, StrEnum
+from difflib import SequenceMatcher, get_close_matches
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -21,13 +22,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from analysis.runs import OF_A_MACHINE, PROVENANCE
 from curriculum import TEACHERS
 from curriculum.collapse.history import CollapseConfig
 from experiments.callbacks import CALLBACKS
-from experiments.errors import ConfigError, message, nearest, refusing, unknown_names
+from experiments.errors import ConfigError
 from policy.config import (
     ALGORITHM_CONFIGS,
-    EMBEDDED,
     ClusterConfig,
     CriticKind,
     EngineConfig,
@@ -35,24 +36,15 @@ from policy.config import (
     LearnerConfig,
     LoraConfig,
     PpoConfig,
-    PriorConfig,
     RolloutConfig,
 )
+from policy.prior import EMBEDDED, PriorConfig
 from simulator.listener import Register
-from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
+from simulator.llm.config import EndpointConfig
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
-from simulator.settings import SETTINGS, leaves, setting
-from simulator.users import USERS
-
-
-class Contrast(StrEnum):
-    """How the rollouts of a group must differ."""
-
-    SUCCESS = "success"
-    """One succeeded and another did not."""
-    REWARD = "reward"
-    """Any two rewards differ; where rewards are graded nearly every group has that contrast."""
+from simulator.settings import SETTINGS, leaves, message, setting
+from simulator.user import USERS
 
 
 @dataclass(config=SETTINGS)
@@ -61,12 +53,9 @@ class ResamplingConfig:
 
     max_rounds: int = Field(default=0, ge=0)
     """Further rounds of groups that a step may play; 0 trains on all groups of the first."""
-    contrast: Contrast = Contrast.SUCCESS
-
-    @property
-    def enabled(self) -> bool:
-        """Whether any group is replaced."""
-        return self.max_rounds > 0
+    contrast: Literal["success", "reward"] = "success"
+    """How the rollouts of a group must differ: one succeeded and another did not, or any two rewards differ. Where rewards are graded,
+    nearly every group has the second."""
 
 
 @dataclass(config=SETTINGS)
@@ -94,15 +83,6 @@ class ProbeConfig:
         return self.num_dialogues > 0 and (step % self.every == 0 or (self.at_start and step == 1))
 
 
-class EvaluatedSplit(StrEnum):
-    """Scenarios that training never sees."""
-
-    HELDOUT = "heldout"
-    """During development."""
-    SEALED = "sealed"
-    """Once, for a confirmatory result."""
-
-
 @dataclass(config=SETTINGS)
 class EvaluationConfig:
     """The held-out grid (`evaluation.*`): scenarios x strictness."""
@@ -115,7 +95,8 @@ class EvaluationConfig:
     """Scenarios in the smaller fixed grid that is played at every tenth of the budget."""
     temperature: float = Field(default=1.0, ge=0)
     """Of the policy; 0 is greedy. As in training by default, so that what is evaluated is what is trained."""
-    split: EvaluatedSplit = EvaluatedSplit.HELDOUT
+    split: Literal["heldout", "sealed"] = "heldout"
+    """Scenarios that training never sees: `heldout` during development, `sealed` once, for a confirmatory result."""
 
     def __post_init__(self) -> None:
         if not self.strictness or not are_distinct(self.strictness) or not all(0.0 <= value <= 1.0 for value in self.strictness):
@@ -205,6 +186,66 @@ class ExperimentConfig:
     teacher: Any = None
     """Settings of the teacher, by `teacher.kind`."""
 
+    def __post_init__(self) -> None:
+        """Fills in defaults that depend on other groups, and refuses groups that contradict each other."""
+        policy, rollout, learner, algorithm, user = self.policy, self.rollout, self.learner, self.algorithm, self.simulator
+        if isinstance(user, RuleUserConfig) and user.register is None:
+            user.register = Register.WORLD if policy.is_embedded else Register.OPEN
+        if policy.prior.thinking is None:
+            policy.prior.thinking = policy.thinking
+        if learner.recompute_logprobs is None:
+            learner.recompute_logprobs = not self.computes_in_float32 or algorithm.corrects
+
+        if policy.is_embedded and policy.system_prompt:
+            raise ValueError(f"policy.system_prompt must be empty for the embedded policy, got {policy.system_prompt!r}")
+        if policy.is_embedded and policy.prior.thinking != policy.thinking:
+            raise ValueError(
+                f"policy.prior.thinking must be policy.thinking={policy.thinking}, got {policy.prior.thinking}; leave it unset"
+            )
+        algorithm.require(learner)
+        teacher: Any = TEACHERS[self.teacher.kind][1]
+        if self.resampling.max_rounds and teacher.plans_by_proposal:
+            raise ValueError(
+                f"resampling.max_rounds must be 0 with teacher.kind={self.teacher.kind}, whose plan advances with each proposal, got "
+                f"{self.resampling.max_rounds}"
+            )
+        for name, share in rollout.reward_terms.items():
+            if share and REWARD_TERMS[name].reads_strategies and not isinstance(user, RuleUserConfig):
+                raise ValueError(f"rollout.reward_terms.{name} must be 0 with a user that names no strategies, got {share!r}")
+        if rollout.binary_reward_at > 0.0 and getattr(algorithm, "turn_credit", 0.0) > 0.0:
+            raise ValueError(
+                f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={rollout.binary_reward_at:g}, which has no reward by turn, "
+                f"got {algorithm.turn_credit!r}"
+            )
+        if isinstance(user, EndpointConfig) and rollout.outage_s > 0 and rollout.dialogue_timeout_s <= user.max_wait_s:
+            raise ValueError(
+                f"rollout.dialogue_timeout_s must be above simulator.max_wait_s={user.max_wait_s:g} with rollout.outage_s="
+                f"{rollout.outage_s:g}, got {rollout.dialogue_timeout_s:g}: dialogues would fail before an outage shows"
+            )
+        if isinstance(algorithm, PpoConfig) and algorithm.critic is CriticKind.SHARED and policy.lora.rank:
+            raise ValueError(
+                f"algorithm.critic must be separate with policy.lora.rank={policy.lora.rank}, got shared: the layers that both would read "
+                "are frozen"
+            )
+        if isinstance(algorithm, PpoConfig) and 0 < self.budget.steps <= algorithm.critic_warmup_steps:
+            raise ValueError(
+                f"algorithm.critic_warmup_steps must be < budget.steps={self.budget.steps}, got {algorithm.critic_warmup_steps}: the "
+                "policy would never be trained"
+            )
+        if rollout.max_staleness and learner.recompute_logprobs and not algorithm.corrects:
+            raise ValueError(
+                "algorithm.importance_correction must be token where logprobs are recomputed and "
+                f"rollout.max_staleness={rollout.max_staleness}, got none: tokens of older weights would count as on-policy; correct "
+                "them, or set learner.recompute_logprobs=false"
+            )
+        if learner.micro_batch_tokens < rollout.max_context:
+            raise ValueError(
+                f"learner.micro_batch_tokens must be at least rollout.max_context={rollout.max_context}, as dialogues are never cut, got "
+                f"{learner.micro_batch_tokens}"
+            )
+        if policy.keep_thoughts is False:
+            algorithm.require_whole_dialogues()
+
     @property
     def computes_in_float32(self) -> bool:
         """Whether engines and trainer do, so that their logprobs agree to about 1e-6 nats."""
@@ -213,69 +254,42 @@ class ExperimentConfig:
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 """Groups of settings whose class is chosen by their `kind`."""
-EXTRA_BODY = "simulator.extra_body"
-"""A setting that is JSON as text."""
-PROVENANCE = "provenance"
-"""Key of a run's `config.yaml` that holds versions and the git commit, which are no settings."""
-PATHS = ("teacher.trace", "simulator.profiles", "simulator.heldout_profiles")
-"""Files that may move between the parts of a run; their contents are compared separately."""
-OF_A_MACHINE = (
-    *("cluster.", "checkpoint.", "resume", "runs"),
-    *(f"simulator.{name}" for name in DECIDE_NOTHING),
-    *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s", "policy.gpu_memory_share"),
-    *("learner.micro_batch_", "learner.logit_chunk_mb", "learner.gradient_checkpointing"),
-    *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
-)
-"""Prefixes of settings that say where and in how much memory a run is computed; results differ by rounding at most."""
-MAY_CHANGE = ("budget.", *PATHS, *OF_A_MACHINE)
-"""Prefixes of settings that a resumed run may change. With `learner.lr_end` below 1, earlier step sizes followed the old budget."""
+MAY_CHANGE = ("budget.", "teacher.trace", "simulator.profiles", "simulator.heldout_profiles", *OF_A_MACHINE)
+"""Prefixes of settings that a resumed run may change. With `learner.lr_end` below 1, earlier step sizes followed the old budget. Files may
+move; their contents are compared by `experiments.resume`."""
 
 FOLDER = Path(__file__).parent
-STUDIES = FOLDER.parent / "studies"
 
 
-def experiments() -> dict[str, str]:
-    """By name, what each experiment is about: the first line of its YAML file, in `experiments/` or `studies/*/`."""
-    # A file that is not UTF-8 hides no other: it is refused where it is read.
-    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in sorted(_files().items())}
-    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
+def experiments() -> dict[str, Path]:
+    """Experiments by name: the YAML files in `experiments/` and `studies/*/`."""
+    files = {path.stem: path for path in (*FOLDER.parent.glob("studies/*/*.yaml"), *FOLDER.glob("*.yaml"))}
+    return dict(sorted(files.items()))
 
 
 def path_of(experiment: str) -> Path:
-    """The file of an experiment."""
-    return _files().get(experiment, FOLDER / f"{experiment}.yaml")
+    """The file of an experiment.
 
-
-def _files() -> dict[str, Path]:
-    return {path.stem: path for path in (*STUDIES.glob("*/*.yaml"), *FOLDER.glob("*.yaml"))}
+    Raises:
+        ConfigError: there is no such experiment; lists those that exist.
+    """
+    if experiment not in (known := experiments()):
+        close = get_close_matches(experiment, known, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{meant}")
+    return known[experiment]
 
 
 def is_sweep(experiment: str) -> bool:
     """Whether an experiment's file describes a sweep."""
-    return experiment in experiments() and "arms" in read_yaml(path_of(experiment))
+    return "arms" in read_yaml(path_of(experiment))
 
 
 def import_study(experiment: str) -> None:
     """Imports the study of an experiment, which registers what its settings name; nothing for an experiment of the core."""
-    folder = path_of(experiment).parent
-    if folder.parent == STUDIES and (folder / "__init__.py").is_file():
+    folder = experiments().get(experiment, FOLDER).parent
+    if folder.parent.name == "studies" and (folder / "__init__.py").is_file():
         importlib.import_module(f"studies.{folder.name}")
-
-
-def require_known(experiment: str) -> None:
-    """Refuses an unknown experiment.
-
-    Raises:
-        ConfigError: lists those that exist.
-    """
-    if experiment not in (known := experiments()):
-        raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{suggestion(experiment)}")
-
-
-def suggestion(experiment: str) -> str:
-    """The experiment that was probably meant, as a question; empty where none is near."""
-    close = difflib.get_close_matches(experiment, experiments(), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -284,7 +298,6 @@ def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
     Raises:
         ConfigError: the experiment or a setting is unknown, or a value has the wrong type, is out of range or contradicts another.
     """
-    require_known(experiment)
     import_study(experiment)
     return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
 
@@ -302,51 +315,32 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     if not overrides:
         return config
     changes, before = parse_overrides(overrides), dict(leaves(to_plain(config)))
-    # Another kind changes which settings exist, so it is refused first.
-    deciding = {name: value for name, value in leaves(changes) if name.endswith(".kind") or name == "policy.thinking"}
-    refuse_changes(before, deciding)
-    config = compose(saved, changes, experiment=experiment)
-    refuse_changes(before, dict(leaves(to_plain(config))))
-    return config
-
-
-def refuse_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuses another value of a setting that the past of a resumed run depends on."""
+    # Another kind changes which settings exist, so the rest is checked where the kinds stay.
+    kept = [name for name in before if name.endswith(".kind") or name == "policy.thinking"]
+    after = {name: setting(changes, name, before[name]) for name in kept}
+    if all(before[name] == after[name] for name in kept):
+        config = compose(saved, changes, experiment=experiment)
+        after = dict(leaves(to_plain(config)))
     for name, value in after.items():
-        if name in before and before[name] != value and not name.startswith(MAY_CHANGE):
-            raise ConfigError(f"{name} must stay {before[name]!r} in a resumed run, got {value!r}; start a new run for that")
+        if before.get(name) != value and not name.startswith(MAY_CHANGE):
+            raise ConfigError(f"{name} must stay {before.get(name)!r} in a resumed run, got {value!r}; start a new run for that")
+    return config
 
 
 def read_experiment(experiment: str, *, above: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of an experiment's file on those of the experiment that it names as its `base`.
 
     Args:
-        above: the experiments whose base, or base's base, it is.
+        above: the experiments whose base, or base's base, it is, the nearest last.
 
     Raises:
         ConfigError: one of the files cannot be read, or a base is not an experiment of a single run.
     """
+    if above and (experiment in above or experiment not in experiments() or is_sweep(experiment)):
+        raise ConfigError(f"base must name another experiment, one of a single run, got {experiment!r} in {path_of(above[-1]).name}")
     own = read_yaml(path_of(experiment))
-    if "base" not in own:
-        return own
-    base, above = str(own.pop("base")), (*above, experiment)
-    require_base(base, above)
-    return laid_over(read_experiment(base, above=above), own)
-
-
-def require_base(base: str, above: Sequence[str]) -> None:
-    """Refuses a base that is unknown, a sweep, or above itself.
-
-    Args:
-        above: the experiments that it would be the base of, the nearest last.
-    """
-    rule = f"base must name an experiment of a single run, got {base!r} in {path_of(above[-1]).name}"
-    if base in above:
-        raise ConfigError(f"{rule}, which leads back to it")
-    if base not in experiments():
-        raise ConfigError(f"{rule}; there is none{suggestion(base)}")
-    if "arms" in read_yaml(path_of(base)):
-        raise ConfigError(f"{rule}, which has arms; take its own base")
+    base = own.pop("base", None)
+    return own if base is None else laid_over(read_experiment(str(base), above=(*above, experiment)), own)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -383,42 +377,36 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return {**base, **over, **both}
 
 
-def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str) -> ExperimentConfig:
-    """Overrides on a base, validated, with derived defaults filled in and settings checked against each other."""
-    config = validated(laid_over(base, overrides))
-    config.experiment = experiment
-    with refusing():
-        fill_in(config)
-        check_consistency(config)
-    return config
-
-
-def validated(tree: Mapping[str, Any]) -> ExperimentConfig:
-    """Typed settings from a plain tree, each checked by its own declaration.
+def compose(base: Mapping[str, Any], overrides: Mapping[str, Any], *, experiment: str) -> ExperimentConfig:
+    """Overrides on a base, each group checked by the class that its `kind` chooses.
 
     Raises:
-        ConfigError: a setting is unknown, has the wrong type or is out of range.
+        ConfigError: a setting is unknown, has the wrong type, is out of range or contradicts another.
     """
     try:
-        plain: Any = OmegaConf.to_container(OmegaConf.create(dict(tree)), resolve=True)
+        plain: Any = OmegaConf.to_container(OmegaConf.create(laid_over(base, overrides)), resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"settings must refer to settings that exist, got {' '.join(str(error).split())}") from error
-    if isinstance(body := setting(plain, EXTRA_BODY), Mapping):
+    if isinstance(body := setting(plain, "simulator.extra_body"), Mapping):
         plain["simulator"]["extra_body"] = json.dumps(body, ensure_ascii=False)
-    known = {group: kinds(group) for group in DEFAULT_KINDS}
-    for group, classes in known.items():
-        given = plain.get(group) or {}
+    for group, default in DEFAULT_KINDS.items():
+        given, classes = plain.get(group) or {}, kinds(group)
         if not isinstance(given, Mapping):
             raise ConfigError(f"{group} must be set by its parts, such as {group}.kind={given}, got {given!r}")
-        kind = given.get("kind", DEFAULT_KINDS[group])
+        kind = given.get("kind", default)
         if not isinstance(kind, str) or kind not in classes:
             raise ConfigError(f"{group}.kind must be one of {', '.join(classes)}, got {kind!r}")
-        plain[group] = checked(with_kind(classes[kind], kind), given, group)
+        plain[group] = checked(classes[kind], given, group)
+    for name, registered in (("callbacks", CALLBACKS), ("rollout.reward_terms", REWARD_TERMS)):
+        given = setting(plain, name, {})
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{name} must be a table of settings by name, got {given!r}")
+        if unknown := [key for key in given if key not in registered]:
+            choice = f"one of {', '.join(registered)}" if registered else "left out, as none is registered"
+            raise ConfigError(f"{name}.{unknown[0]} must be {choice}; a study registers its own")
     callbacks = plain.get("callbacks") or {}
-    for name in registered(callbacks, "callbacks", CALLBACKS):
-        callbacks[name] = checked(CALLBACKS[name], callbacks[name] or {}, f"callbacks.{name}")
-    registered(setting(plain, "rollout.reward_terms", {}), "rollout.reward_terms", REWARD_TERMS)
-    config: ExperimentConfig = checked(ExperimentConfig, plain, "")
+    plain["callbacks"] = {name: checked(CALLBACKS[name], given or {}, f"callbacks.{name}") for name, given in callbacks.items()}
+    config: ExperimentConfig = checked(ExperimentConfig, {**plain, "experiment": experiment}, "")
     return config
 
 
@@ -426,52 +414,37 @@ def checked(settings: type, given: Mapping[str, Any], group: str) -> Any:
     """An instance of a settings class.
 
     Raises:
-        ConfigError: one sentence about the first setting that is wrong.
+        ConfigError: one sentence about the first setting that is wrong; one that does not exist is misspelt, or of another kind.
     """
     try:
         return TypeAdapter(settings).validate_python(given)
     except ValidationError as error:
-        if unknown := unknown_names(error, group):
-            raise ConfigError(why_unknown(unknown[0], group, settings)) from error
-        raise ConfigError(message(error, group)) from error
-
-
-def why_unknown(name: str, group: str, settings: type) -> str:
-    """What is wrong with a setting that does not exist: another kind has it, or it is misspelt."""
-    having = [kind for kind, other in kinds(group).items() if name in names_of(other, f"{group}.")] if group in DEFAULT_KINDS else []
-    if having:
-        return f"{name} is not a setting of this {group}.kind; leave it out or choose {group}.kind={' or '.join(having)}"
-    known = names_of(settings, f"{group}." if group else "")
-    known += [f"{other}.kind" for other in DEFAULT_KINDS]
-    return f"{name} is not a setting; did you mean {nearest(name, known)}?"
+        unknown = [item["loc"] for item in error.errors(include_url=False) if item["type"] == "unexpected_keyword_argument"]
+        if not unknown:
+            raise ConfigError(message(error, group)) from error
+        name = ".".join(filter(None, (group, *map(str, unknown[0]))))
+        classes = kinds(group) if group in DEFAULT_KINDS else {}
+        if having := [kind for kind, other in classes.items() if name in names_of(other, f"{group}.")]:
+            rule = f"{name} is not a setting of this {group}.kind; leave it out or choose {group}.kind={' or '.join(having)}"
+        else:
+            known = [*names_of(settings, f"{group}." if group else ""), *(f"{other}.kind" for other in DEFAULT_KINDS)]
+            # An equal last part counts extra, as a section is easily forgotten.
+            near = max(known, key=lambda o: SequenceMatcher(None, name, o).ratio() + 0.4 * (o.split(".")[-1] == name.split(".")[-1]))
+            rule = f"{name} is not a setting; did you mean {near}?"
+        raise ConfigError(rule) from error
 
 
 def kinds(group: str) -> dict[str, type]:
-    """Settings classes of a group by kind, those that studies registered among them."""
-    if group == "algorithm":
-        return dict(ALGORITHM_CONFIGS)
+    """Settings classes of a group by kind, each with its `kind` as a field; those that studies registered among them."""
     pairs: Mapping[str, tuple[type, Any]] = TEACHERS if group == "teacher" else USERS
-    return {kind: settings for kind, (settings, _) in pairs.items()}
+    classes = ALGORITHM_CONFIGS if group == "algorithm" else {kind: settings for kind, (settings, _) in pairs.items()}
+    return {kind: with_kind(settings, kind) for kind, settings in classes.items()}
 
 
 @cache
 def with_kind(settings: type, kind: str) -> type:
     """A settings class with the `kind` that chose it as one of its fields."""
     return dataclass(config=SETTINGS)(type(settings.__name__, (settings,), {"__annotations__": {"kind": str}, "kind": kind}))
-
-
-def registered(given: Any, name: str, known: Mapping[str, Any]) -> list[str]:
-    """The names in a group of settings whose members studies register.
-
-    Raises:
-        ConfigError: one is not registered, or the group is not a table.
-    """
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{name} must be a table of settings by name, got {given!r}")
-    if unknown := [key for key in given if key not in known]:
-        choice = f"one of {', '.join(known)}" if known else "left out, as none is registered"
-        raise ConfigError(f"{name}.{unknown[0]} must be {choice}; a study registers its own")
-    return list(given)
 
 
 def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> list[str]:
@@ -489,102 +462,29 @@ def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> lis
     return found
 
 
-def fill_in(config: ExperimentConfig) -> None:
-    """Fills in the settings whose default depends on others: register, thinking of the prior, and whose logprobs are the old ones."""
-    if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
-        config.simulator.register = Register.WORLD if config.policy.is_embedded else Register.OPEN
-    if config.policy.prior.thinking is None:
-        config.policy.prior.thinking = config.policy.thinking
-    if config.learner.recompute_logprobs is None:
-        config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
-
-
-def check_consistency(config: ExperimentConfig) -> None:
-    """Refuses settings of different groups that contradict each other; a group checks its own settings itself.
-
-    Raises:
-        ValueError: says which, and what to change.
-    """
-    policy, rollout, learner, algorithm, user = config.policy, config.rollout, config.learner, config.algorithm, config.simulator
-    if policy.is_embedded and policy.system_prompt:
-        raise ValueError(f"policy.system_prompt must be empty for the embedded policy, got {policy.system_prompt!r}")
-    if policy.is_embedded and policy.prior.thinking != policy.thinking:
-        raise ValueError(
-            f"policy.prior.thinking must be {policy.thinking} where policy.thinking is, got {policy.prior.thinking}; leave it unset"
-        )
-    algorithm.require(learner)
-    teacher: Any = TEACHERS[config.teacher.kind][1]
-    if config.resampling.enabled and teacher.plans_by_proposal:
-        raise ValueError(
-            f"resampling.max_rounds must be 0 with teacher.kind={config.teacher.kind}, got {config.resampling.max_rounds}: its plan "
-            "advances with each proposal; take a teacher without a plan"
-        )
-    for name, share in rollout.reward_terms.items():
-        if share and REWARD_TERMS[name].reads_strategies and not isinstance(user, RuleUserConfig):
-            raise ValueError(f"rollout.reward_terms.{name} must be 0 with a user that names no strategies, got {share!r}")
-    if rollout.binary_reward_at > 0.0 and getattr(algorithm, "turn_credit", 0.0) > 0.0:
-        raise ValueError(
-            f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={rollout.binary_reward_at:g}, got {algorithm.turn_credit!r}: "
-            "sparse feedback has no reward by turn"
-        )
-    if isinstance(user, EndpointConfig) and rollout.outage_s > 0 and rollout.dialogue_timeout_s <= user.max_wait_s:
-        raise ValueError(
-            f"rollout.dialogue_timeout_s must be above simulator.max_wait_s={user.max_wait_s:g} with rollout.outage_s="
-            f"{rollout.outage_s:g}, got {rollout.dialogue_timeout_s:g}: dialogues would fail before an outage shows; raise the one or "
-            "lower the other"
-        )
-    if policy.lora.rank and isinstance(algorithm, PpoConfig) and algorithm.critic is CriticKind.SHARED:
-        raise ValueError(
-            f"algorithm.critic must be separate with policy.lora.rank={policy.lora.rank}, got shared: the layers that both would read are "
-            "frozen; take a separate critic, or no adapters"
-        )
-    if rollout.max_staleness and learner.recompute_logprobs and not algorithm.corrects:
-        raise ValueError(
-            "algorithm.importance_correction must be token where logprobs are recomputed and "
-            f"rollout.max_staleness={rollout.max_staleness}, got none: tokens of older weights would count as on-policy; correct them, or "
-            "set learner.recompute_logprobs=false"
-        )
-    if learner.micro_batch_tokens < rollout.max_context:
-        raise ValueError(
-            f"learner.micro_batch_tokens must be at least rollout.max_context={rollout.max_context}, got {learner.micro_batch_tokens}: "
-            "dialogues are never cut; raise the one or lower the other"
-        )
-    if policy.keep_thoughts is False:
-        algorithm.require_whole_dialogues()
-    if isinstance(algorithm, PpoConfig) and 0 < config.budget.steps <= algorithm.critic_warmup_steps:
-        raise ValueError(
-            f"algorithm.critic_warmup_steps must be < budget.steps={config.budget.steps}, got {algorithm.critic_warmup_steps}: the policy "
-            "would never be trained; lower the one or raise the other"
-        )
-
-
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Nested settings from `a.b=value` words; values are YAML, and text where the setting is text.
+    """Nested settings from `a.b=value` words. Values are YAML; where the setting is text they are taken as written, unless quoted.
 
     Raises:
         ConfigError: a word is no assignment, or its value is no YAML.
     """
+    structured = {"arms": "[", "seeds": "[", "simulator.extra_body": "{"}  # text, or what begins like this
     words = []
     for word in overrides:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"an override must look like name=value, got {word!r}")
-        words.append(f"{name}={json.dumps(value, ensure_ascii=False)}" if is_text(name, value) else word)
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        if (name in structured or name in text_settings()) and not is_quoted and value not in ("", "null", "~"):
+            # A run named 1.10 is not named 1.1.
+            word = f"{name}={json.dumps(value, ensure_ascii=False)}" if value[0] != structured.get(name) else word
         try:
-            OmegaConf.from_dotlist([words[-1]])
+            OmegaConf.from_dotlist([word])
         except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"{name} must have a value that YAML can read, got {word!r}") from error
+        words.append(word)
     tree: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(words))
     return tree
-
-
-def is_text(name: str, value: str) -> bool:
-    """Whether an override is text as written, so that a run named 1.10 is not named 1.1. Quoted, it is YAML's."""
-    if value in ("", "null", "~") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
-        return False
-    if name in ("arms", "seeds"):  # of a sweep
-        return not value.startswith("[")
-    return name in text_settings() and not (name == EXTRA_BODY and value.startswith("{"))
 
 
 @cache
@@ -612,17 +512,16 @@ def to_yaml(config: ExperimentConfig, provenance: Mapping[str, Any] | None = Non
 
 def defaults_of(group: str, kind: str) -> dict[str, Any]:
     """Defaults of a group's settings for this kind, plain and by dotted name; they need not be valid, as some must be set."""
-    fields: Mapping[str, Any] = with_kind(kinds(group)[kind], kind).__pydantic_fields__  # type: ignore[attr-defined]
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
-    return {f"{group}.{name}": value for name, value in leaves({n: to_plain(v) for n, v in defaults.items()})}
+    fields: Mapping[str, Any] = kinds(group)[kind].__pydantic_fields__  # type: ignore[attr-defined]
+    defaults = {name: to_plain(field.get_default(call_default_factory=True)) for name, field in fields.items()}
+    return dict(leaves(defaults, f"{group}."))
 
 
 def own_file(config: ExperimentConfig) -> ExperimentConfig | None:
     """The configuration of an experiment's file alone; None for a sweep, or where it cannot be read."""
-    try:
-        return None if "arms" in read_experiment(config.experiment) else load(config.experiment)
-    except (ConfigError, KeyError, OSError):
-        return None
+    with contextlib.suppress(ConfigError):
+        return None if is_sweep(config.experiment) else load(config.experiment)
+    return None
 
 
 def overrides_of(config: ExperimentConfig) -> list[str] | None:
@@ -630,8 +529,7 @@ def overrides_of(config: ExperimentConfig) -> list[str] | None:
 
     Where a group has another kind than in the file, its settings are compared with that kind's defaults.
     """
-    file = own_file(config)
-    if file is None:
+    if (file := own_file(config)) is None:
         return None
     usual, words = dict(leaves(to_plain(file))), []
     for group in DEFAULT_KINDS:
@@ -639,17 +537,12 @@ def overrides_of(config: ExperimentConfig) -> list[str] | None:
         if kind != usual[f"{group}.kind"]:
             words.append(f"{group}.kind={kind}")
             usual = {name: value for name, value in usual.items() if not name.startswith(f"{group}.")} | defaults_of(group, kind)
-    where = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment")
-    return words + [override(n, v) for n, v in leaves(to_plain(config)) if usual.get(n) != v and not n.startswith(where)]
-
-
-def override(name: str, value: Any) -> str:
-    """The word that gives a setting this value: text plain where it reads back as itself, else JSON."""
-    plain = f"{name}={value}"
-    if isinstance(value, str):
-        try:
-            if setting(parse_overrides([plain]), name) == value:
-                return plain
-        except ConfigError:
-            pass
-    return f"{name}={json.dumps(value, ensure_ascii=False)}"
+    for name, value in leaves(to_plain(config)):
+        if usual.get(name) == value or name.startswith(("cluster.", "checkpoint.", "resume", "runs", "name", "experiment")):
+            continue
+        word = f"{name}={json.dumps(value, ensure_ascii=False)}"
+        if isinstance(value, str):
+            with contextlib.suppress(ConfigError):  # plain where it reads back as itself
+                word = f"{name}={value}" if setting(parse_overrides([f"{name}={value}"]), name) == value else word
+        words.append(word)
+    return words

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.collapse.indicators import (
     at_bounds_share,
     compression_ratio,
@@ -31,91 +30,17 @@ from curriculum.signals import (
     within_group_std,
     zero_variance_share,
 )
-from curriculum.task import GroupOutcome, Status, TaskSpec, UpdateStats
+from curriculum.task import GroupOutcome, Status, TaskSpec
 from experiments.evaluation import mean
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
 THIRDS = ("easy", "middle", "hard")
 """Of strictness, from the most lenient."""
-MAX_COMPARED = 64
-"""Dialogues of a step whose replies are compared pairwise, which dominates the cost here."""
-NO_STRATEGY = "none"
-"""Label of an answered reply in which the user recognised no strategy."""
-
-
-def behaviour_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
-    """Repetition and strategies in the replies of a step, without broken dialogues."""
-    alive = [[rollout for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR] for group in groups]
-    dialogues = [rollout.dialogue for rollouts in alive for rollout in rollouts]
-    openers = [[dialogue.replies()[0] for dialogue in interleaved([rollouts]) if dialogue.num_replies] for rollouts in alive]
-    return {
-        "dialogue/repetition": finite_mean([repetition(dialogue.replies()) for dialogue in dialogues]),
-        "dialogue/own_overlap": finite_mean([own_overlap(dialogue.replies()) for dialogue in interleaved(alive)[:MAX_COMPARED]]),
-        "dialogue/distinct_2": distinct([reply for dialogue in dialogues for reply in dialogue.replies()]),
-        "dialogue/self_bleu_siblings": finite_mean([self_bleu(replies) for replies in openers]),
-        "dialogue/self_bleu_prompts": self_bleu([replies[0] for replies in openers if replies]),
-        "dialogue/compression_ratio": compression_ratio(reply for dialogue in interleaved(alive) for reply in dialogue.replies()),
-        "reward/length_correlation": length_correlation(alive),
-        **strategy_metrics(dialogues),
-    }
-
-
-def strategy_metrics(dialogues: Sequence[Dialogue]) -> dict[str, float]:
-    """Entropy of the strategies that users recognised, and their mutual information with intention, persona and third of strictness."""
-    heard = [(label, dialogue) for dialogue in dialogues for label in labels(dialogue)]
-    strategies = [label for label, _ in heard]
-    contexts: dict[str, list[str]] = {
-        "intention": [dialogue.scenario.family.intention for _, dialogue in heard],
-        "persona": [dialogue.scenario.family.persona for _, dialogue in heard],
-        "strictness": [third(dialogue.difficulty.strictness) for _, dialogue in heard],
-    }
-    information = {f"dialogue/strategy_information/{name}": mutual_information(strategies, users) for name, users in contexts.items()}
-    return {"dialogue/strategy_entropy": strategy_entropy(strategies), **information}
-
-
-def labels(dialogue: Dialogue) -> list[str]:
-    """Every strategy recognised in each answered reply, or NO_STRATEGY."""
-    answered = [turn for turn in dialogue.turns if turn.change is not None]
-    return [label for turn in answered for label in (turn.heard or (NO_STRATEGY,))]
-
-
-def third(strictness: float) -> str:
-    """The third of [0, 1] in which a strictness lies."""
-    return THIRDS[min(int(3 * strictness), 2)]
-
-
-def length_correlation(groups: Sequence[Sequence[Rollout]]) -> float:
-    """Correlation of reward and tokens per reply over siblings, each less its group's mean; NaN without variation."""
-    lengths, rewards = [], []
-    for rollouts in groups:
-        spoken = [rollout for rollout in rollouts if rollout.dialogue.num_replies]
-        tokens_G = np.array([rollout.num_sampled / rollout.dialogue.num_replies for rollout in spoken])
-        rewards_G = np.array([rollout.reward.total for rollout in spoken])
-        if len(spoken) > 1:
-            lengths.extend(tokens_G - tokens_G.mean())
-            rewards.extend(rewards_G - rewards_G.mean())
-    varies = len(lengths) > 1 and np.ptp(lengths) > 0.0 and np.ptp(rewards) > 0.0
-    return float(np.corrcoef(lengths, rewards)[0, 1]) if varies else float("nan")
-
-
-def interleaved(groups: Sequence[Sequence[Rollout]]) -> list[Dialogue]:
-    """One dialogue of each group, then the next of each, so that any prefix holds as many groups as possible."""
-    longest = max(map(len, groups), default=0)
-    return [rollouts[i].dialogue for i in range(longest) for rollouts in groups if i < len(rollouts)]
-
-
-def finite_mean(values: Sequence[float]) -> float:
-    """The mean of the finite values, NaN without any."""
-    values_N = np.array(values, dtype=float)
-    return mean(values_N[np.isfinite(values_N)])
-
-
-STATUS: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}
 
 
 def measure(group: RolloutGroup, *, success_emotion: float) -> GroupOutcome:
-    """What a teacher observes of a group.
+    """The outcome of a group that a teacher observes.
 
     Args:
         success_emotion: final emotion, 0-100, from which a dialogue counts as a success.
@@ -123,33 +48,14 @@ def measure(group: RolloutGroup, *, success_emotion: float) -> GroupOutcome:
     assert isinstance(group.task, TaskSpec), f"only a teacher's tasks are measured, got {type(group.task).__name__}"
     rollouts = group.rollouts
     failed = [rollout.dialogue.outcome is Outcome.ERROR for rollout in rollouts]
+    status: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}
     return GroupOutcome(
         task=group.task,
         rewards=tuple(float("nan") if bad else rollout.reward.total for rollout, bad in zip(rollouts, failed, strict=True)),
         successes=tuple(not bad and r.dialogue.emotion >= success_emotion for r, bad in zip(rollouts, failed, strict=True)),
         num_tokens=tuple(rollout.num_sampled for rollout in rollouts),
-        statuses=tuple(STATUS.get(rollout.dialogue.outcome, Status.OK) for rollout in rollouts),
+        statuses=tuple(status.get(r.dialogue.outcome, Status.OK) for r in rollouts),
         signals={"entropy_sampled": entropy_sampled(rollouts), **strategy_shares([r.dialogue for r in rollouts])},
-    )
-
-
-def entropy_sampled(rollouts: Sequence[Rollout]) -> float:
-    """Mean of -logprob over the sampled tokens, nats; NaN without any."""
-    logprobs = [rollout.rollout_logprobs[rollout.loss_mask] for rollout in rollouts]
-    return mean(-np.concatenate(logprobs)) if logprobs else float("nan")
-
-
-def strategy_shares(dialogues: Sequence[Dialogue]) -> dict[str, float]:
-    """By support strategy, the share of answered replies in which the user recognised it."""
-    answered = [turn for dialogue in dialogues for turn in dialogue.turns if turn.change is not None]
-    counts = Counter(strategy for turn in answered for strategy in set(turn.heard))
-    return {f"heard/{strategy}": count / len(answered) for strategy, count in sorted(counts.items())}
-
-
-def suspicious_share(dialogues: Sequence[Dialogue]) -> float:
-    """Share of answered replies that address the model behind the user; NaN without any. Only an LLM user detects them."""
-    return mean(
-        np.array([bool(turn.suspicion) for dialogue in dialogues for turn in dialogue.turns if turn.change is not None], dtype=float)
     )
 
 
@@ -173,60 +79,104 @@ def signal_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, float]:
     }
 
 
-def update_stats(metrics: Mapping[str, float], *, step: int, policy_version: int) -> UpdateStats:
-    """What a teacher observes of an update; NaN for metrics that a step without training lacks."""
-    return UpdateStats(
-        step=step,
-        policy_version=policy_version,
-        entropy=metrics["actor/entropy"],
-        entropy_sampled=metrics["rollout/entropy_sampled"],
-        reward_density=metrics["curriculum/reward_density"],
-        zero_variance_share=metrics["curriculum/zero_variance_share"],
-        kl=metrics["actor/kl_loss"],
-    )
-
-
-def collapse_values(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Inputs of the collapse monitor by indicator; a step without the probe panel lacks the panel's."""
-    return {indicator: metrics[key] for indicator, key in INDICATOR_METRICS.items() if key in metrics}
-
-
 def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) -> dict[str, float]:
-    """Rewards, lengths and outcomes of a step's dialogues; broken ones count in `dialogue/error_share` alone."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    good = [rollout for rollout in rollouts if rollout.dialogue.outcome is not Outcome.ERROR]
+    """Rewards, lengths, outcomes and behaviour of a step's dialogues; broken ones count in `dialogue/error_share` alone."""
+    alive = [[rollout for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR] for group in groups]
+    good = [rollout for rollouts in alive for rollout in rollouts]
+    dialogues = [rollout.dialogue for rollout in good]
+    num_all = sum(len(group.rollouts) for group in groups)
     rewards = np.array([rollout.reward.total for rollout in good])
-    emotions = np.array([rollout.dialogue.emotion for rollout in good])
-    replies = np.array([rollout.dialogue.num_replies for rollout in good], dtype=float)
-    tokens = np.array([rollout.num_sampled for rollout in good], dtype=float)
-    outcomes = Counter(rollout.dialogue.outcome for rollout in good)
+    emotions = np.array([dialogue.emotion for dialogue in dialogues])
+    replies = np.array([dialogue.num_replies for dialogue in dialogues], dtype=float)
+    num_tokens = sum(rollout.num_sampled for rollout in good)
+    outcomes = Counter(dialogue.outcome for dialogue in dialogues)
+    # Only an LLM user detects replies that address the model behind it.
+    suspicious = [bool(turn.suspicion) for dialogue in dialogues for turn in dialogue.turns if turn.change is not None]
+    thoughts = [thought for rollout in good for thought in rollout.thoughts]
+    thinking = (
+        {
+            "rollout/think_tokens": float(np.mean([thought.num_tokens for thought in thoughts])),
+            "rollout/format_ok": float(np.mean([thought.well_formed for thought in thoughts])),
+            "rollout/think_truncated": float(np.mean([thought.cut_off for thought in thoughts])),
+        }
+        if thoughts
+        else {}
+    )
     return {
         "reward/mean": mean(rewards),
         "reward/emotion": mean(emotions / 100.0),
         "reward/std": float(rewards.std()) if rewards.size else float("nan"),
         "reward/success_rate": mean(emotions >= success_emotion),
         "num_turns/mean": mean(replies),
-        "response_length/mean": float(tokens.sum() / replies.sum()) if replies.sum() else float("nan"),
-        **behaviour_metrics(groups),
-        "dialogue/error_share": 1.0 - len(good) / len(rollouts) if rollouts else float("nan"),
+        "response_length/mean": float(num_tokens / replies.sum()) if replies.sum() else float("nan"),
+        **behaviour_metrics(alive),
+        "dialogue/error_share": 1.0 - len(good) / num_all if num_all else float("nan"),
         **{f"dialogue/{outcome}": outcomes[outcome] / max(len(good), 1) for outcome in Outcome if outcome is not Outcome.ERROR},
-        **{f"dialogue/{key}": share for key, share in strategy_shares([rollout.dialogue for rollout in good]).items()},
-        "simulator/suspicious_share": suspicious_share([rollout.dialogue for rollout in good]),
+        **{f"dialogue/{key}": share for key, share in strategy_shares(dialogues).items()},
+        "simulator/suspicious_share": mean(np.array(suspicious, dtype=float)),
         "rollout/entropy_sampled": entropy_sampled(good),
-        **thinking_metrics(good),
+        **thinking,
     }
 
 
-def thinking_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Length and form of the thoughts of an agent that thinks; nothing for one that does not."""
-    thoughts = [thought for rollout in rollouts for thought in rollout.thoughts]
-    if not thoughts:
-        return {}
+def behaviour_metrics(groups: Sequence[Sequence[Rollout]], *, max_compared: int = 64) -> dict[str, float]:
+    """Repetition and strategies in the replies of a step.
+
+    Args:
+        groups: of siblings, without broken dialogues.
+        max_compared: dialogues whose replies are compared pairwise, which dominates the cost here.
+    """
+    dialogues = [rollout.dialogue for rollouts in groups for rollout in rollouts]
+    openers = [[rollout.dialogue.replies()[0] for rollout in rollouts if rollout.dialogue.num_replies] for rollouts in groups]
+    # One dialogue of each group, then the next of each, so that any prefix holds as many groups as possible.
+    longest = max(map(len, groups), default=0)
+    interleaved = [rollouts[i].dialogue for i in range(longest) for rollouts in groups if i < len(rollouts)]
+    # Every strategy that the user recognised in an answered reply, or that it recognised none.
+    heard = [(d, label) for d in dialogues for turn in d.turns if turn.change is not None for label in (turn.heard or ("none",))]
+    strategies = [label for _, label in heard]
+    contexts: dict[str, list[str]] = {
+        "intention": [dialogue.scenario.family.intention for dialogue, _ in heard],
+        "persona": [dialogue.scenario.family.persona for dialogue, _ in heard],
+        "strictness": [third(dialogue.difficulty.strictness) for dialogue, _ in heard],
+    }
     return {
-        "rollout/think_tokens": mean(np.array([thought.num_tokens for thought in thoughts], dtype=float)),
-        "rollout/format_ok": mean(np.array([thought.well_formed for thought in thoughts], dtype=float)),
-        "rollout/think_truncated": mean(np.array([thought.cut_off for thought in thoughts], dtype=float)),
+        "dialogue/repetition": finite_mean([repetition(dialogue.replies()) for dialogue in dialogues]),
+        "dialogue/own_overlap": finite_mean([own_overlap(dialogue.replies()) for dialogue in interleaved[:max_compared]]),
+        "dialogue/distinct_2": distinct([reply for dialogue in dialogues for reply in dialogue.replies()]),
+        "dialogue/self_bleu_siblings": finite_mean([self_bleu(replies) for replies in openers]),
+        "dialogue/self_bleu_prompts": self_bleu([replies[0] for replies in openers if replies]),
+        "dialogue/compression_ratio": compression_ratio(reply for dialogue in interleaved for reply in dialogue.replies()),
+        "reward/length_correlation": length_correlation(groups),
+        "dialogue/strategy_entropy": strategy_entropy(strategies),
+        **{f"dialogue/strategy_information/{name}": mutual_information(strategies, users) for name, users in contexts.items()},
     }
+
+
+def length_correlation(groups: Sequence[Sequence[Rollout]]) -> float:
+    """Correlation of reward and tokens per reply over siblings, each less its group's mean; NaN without variation."""
+    lengths, rewards = [], []
+    for rollouts in groups:
+        spoken = [rollout for rollout in rollouts if rollout.dialogue.num_replies]
+        tokens_G = np.array([rollout.num_sampled / rollout.dialogue.num_replies for rollout in spoken])
+        rewards_G = np.array([rollout.reward.total for rollout in spoken])
+        if len(spoken) > 1:
+            lengths.extend(tokens_G - tokens_G.mean())
+            rewards.extend(rewards_G - rewards_G.mean())
+    varies = len(lengths) > 1 and np.ptp(lengths) > 0.0 and np.ptp(rewards) > 0.0
+    return float(np.corrcoef(lengths, rewards)[0, 1]) if varies else float("nan")
+
+
+def entropy_sampled(rollouts: Sequence[Rollout]) -> float:
+    """Mean of -logprob over the sampled tokens, nats; NaN without any."""
+    logprobs = [rollout.rollout_logprobs[rollout.loss_mask] for rollout in rollouts]
+    return mean(-np.concatenate(logprobs)) if logprobs else float("nan")
+
+
+def strategy_shares(dialogues: Sequence[Dialogue]) -> dict[str, float]:
+    """By support strategy, the share of answered replies in which the user recognised it."""
+    answered = [turn for dialogue in dialogues for turn in dialogue.turns if turn.change is not None]
+    counts = Counter(strategy for turn in answered for strategy in set(turn.heard))
+    return {f"heard/{strategy}": count / len(answered) for strategy, count in sorted(counts.items())}
 
 
 def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
@@ -244,36 +194,36 @@ def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     }
 
 
-Exchange = tuple[list[int], list[int]]
-"""Token ids of what the policy had read, and of its first reply with its thought, if any."""
+def retrieval_metrics(rollouts: Sequence[Rollout], score: Callable[[list[int]], Sequence[float]], *, num_contexts: int) -> dict[str, float]:
+    """Whether first replies depend on whom they answer; nothing where `num_contexts` is 0.
 
+    The first replies, with their thoughts, of the first N = `num_contexts` dialogues that did not fail and whose contexts differ are scored
+    in the contexts of all of them: N^2 passes of the model.
 
-def exchanges(rollouts: Sequence[Rollout], *, num_contexts: int) -> list[Exchange]:
-    """The first exchanges of the first `num_contexts` dialogues that did not fail and whose contexts differ."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    Args:
+        score: token ids -> logprobs of all but the first, nats.
+    """
+    if num_contexts == 0:
+        return {}
+    replies: dict[tuple[int, ...], list[int]] = {}
     for rollout in rollouts:
         begin = int(rollout.loss_mask.argmax()) if rollout.loss_mask.any() else 0
         if begin and rollout.dialogue.outcome is not Outcome.ERROR:
             num_sampled = int(np.cumprod(rollout.loss_mask[begin:]).sum())
-            context, reply = rollout.token_ids[:begin], rollout.token_ids[begin : begin + num_sampled]
-            found.setdefault(tuple(context.tolist()), reply.tolist())
-    return [(list(context), reply) for context, reply in found.items()][:num_contexts]
+            reply = rollout.token_ids[begin : begin + num_sampled].tolist()
+            replies.setdefault(tuple(rollout.token_ids[:begin].tolist()), reply)
+    pairs = list(replies.items())[:num_contexts]
+    # Replies are rows, contexts columns.
+    logprobs = [[np.sum(score([*context, *reply])[-len(reply) :]) for context, _ in pairs] for _, reply in pairs]
+    return {"probe/retrieval_accuracy": retrieval_accuracy(np.array(logprobs).reshape(len(pairs), len(pairs)))}
 
 
-def crossed_logprobs(pairs: Sequence[Exchange], score: Callable[[list[int]], Sequence[float]]) -> np.ndarray:
-    """[N, N] nats: logprob of reply i (rows) in context j (columns), by N^2 passes of the model.
-
-    Args:
-        score: token ids -> logprobs of all but the first.
-    """
-    return np.array([[np.sum(score([*context, *reply])[-len(reply) :]) for context, _ in pairs] for _, reply in pairs]).reshape(
-        len(pairs), len(pairs)
-    )
+def third(strictness: float) -> str:
+    """The third of [0, 1] in which a strictness lies."""
+    return THIRDS[min(int(3 * strictness), 2)]
 
 
-def retrieval_metrics(rollouts: Sequence[Rollout], score: Callable[[list[int]], Sequence[float]], *, num_contexts: int) -> dict[str, float]:
-    """Whether first replies depend on whom they answer; nothing where `num_contexts` is 0."""
-    if num_contexts == 0:
-        return {}
-    pairs = exchanges(rollouts, num_contexts=num_contexts)
-    return {"probe/retrieval_accuracy": retrieval_accuracy(crossed_logprobs(pairs, score))}
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of the finite values, NaN without any."""
+    values_N = np.array(values, dtype=float)
+    return mean(values_N[np.isfinite(values_N)])

@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from curriculum.task import TaskSpec, task_from_record, task_to_record
 from policy.rollout.dialogue import RolloutGroup, Task
+from policy.rollout.pool import RolloutPool
 
 LANE = "training"
 """Queue of the pool; evaluation has another, so neither receives the other's groups."""
-
-
-class Pool(Protocol):
-    """The part of the rollout pool that is used here."""
-
-    def submit(self, tasks: Sequence[Task], *, lane: str) -> None: ...
-    def ready(self, num_groups: int, *, lane: str) -> list[RolloutGroup]: ...
 
 
 @dataclass
@@ -48,7 +42,7 @@ class RolloutPrefetcher:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: RolloutPool,
         *,
         max_staleness: int,
         last_step: int,

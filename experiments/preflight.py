@@ -5,32 +5,22 @@ from __future__ import annotations
 import importlib.util
 import re
 import tempfile
-from datetime import datetime
 from math import ceil
 from pathlib import Path
 
 from curriculum import make_teacher
-from curriculum.replayed import AtEnd, YokedTeacher
-from experiments.config import ExperimentConfig, PolicyConfig, defaults_of, own_file, to_plain
-from experiments.errors import ConfigError, checked_name, refusing
+from curriculum.replayed import YokedTeacher
+from experiments.config import ExperimentConfig, defaults_of, own_file, to_plain
+from experiments.errors import ConfigError, refusing
 from experiments.resume import check_resumable
 from experiments.run_lock import check_no_writer
 from policy.config import LearnerConfig, check_lora, require_plain_python
-from policy.engine.capacity import check_capacity, gpu_number, num_gpus
+from policy.engine.factory import check_capacity, check_weight_files, gpu_number, num_gpus
+from simulator.llm.client import check_endpoints
+from simulator.llm.user import LLMUserConfig
 from simulator.scenario import Split
 from simulator.settings import leaves
-from simulator.users import check_user, make_bank
-
-OURS = ("runs", "docs", "experiments", "checkpoints", "models")
-"""Folder names that are a mistyped path and not an organisation of the Hugging Face hub."""
-HEAVY_BONUS = 0.02
-"""Entropy bonus that outweighed a reward given once a dialogue; 0.01 did not."""
-
-
-def new_folder(config: ExperimentConfig) -> Path:
-    """The folder of a new run: runs/<experiment>/<name>, named after the seed and the time unless `name` is set."""
-    name = config.name or f"seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
-    return Path(config.runs) / config.experiment / checked_name(name)
+from simulator.user import make_bank
 
 
 def check(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_teacher: bool = True) -> None:
@@ -74,66 +64,57 @@ def check_needs(config: ExperimentConfig) -> None:
     Raises:
         ConfigError: the GPU, the model, a package, memory, or something of the simulated user is missing.
     """
+    device, policy = config.learner.device, config.policy
     with refusing():
         if not config.cluster.address:
             require_plain_python()
-        check_device(config.learner.device)
-        check_model(config.policy)
-        check_template(config)
+        if device.startswith("cuda"):
+            if not (present := num_gpus()):
+                raise ConfigError(
+                    f"learner.device must be cpu where torch finds no GPU, got {device!r}; set it to cpu and cluster.gpus_per_engine to 0, "
+                    "or install for GPUs by `make setup ACCELERATOR=gpu`"
+                )
+            if gpu_number(device) >= present:
+                raise ConfigError(
+                    f"learner.device must be one of this machine's {present} GPUs, cuda:0 to cuda:{present - 1}, got {device!r}"
+                )
+        if (rule := policy.without_vllm) and importlib.util.find_spec("vllm") is None:
+            from policy.engine.factory import vllm_remedy
+
+            raise ConfigError(f"{rule.format('is not installed')}; {vllm_remedy()}")
+        check_lora(policy.lora)
+        if not policy.is_embedded:
+            check_model(config)
         for callback in config.callbacks.values():
             callback.check(config)
-        weights = folder if (folder := Path(config.policy.model).expanduser()).is_dir() else None
-        check_capacity(config.rollout, config.policy, config.cluster, weights, learner_device=config.learner.device)
-        check_user(config.simulator)
-        if not make_bank(config.simulator).scenarios(Split(config.evaluation.split)):
-            raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split.value!r}")
+        weights = folder if (folder := Path(policy.model).expanduser()).is_dir() else None
+        check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
+        bank = make_bank(config.simulator)
+        if isinstance(config.simulator, LLMUserConfig):
+            check_endpoints(config.simulator)
+        if not bank.scenarios(Split(config.evaluation.split)):
+            raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 
 
-def check_device(device: str) -> None:
-    """Refuses a GPU that this machine does not have."""
-    if not device.startswith("cuda"):
-        return
-    if not (present := num_gpus()):
-        raise ConfigError(
-            f"learner.device must be cpu where torch finds no GPU, got {device!r}; set it to cpu and cluster.gpus_per_engine to 0, or "
-            "install for GPUs by `make setup ACCELERATOR=gpu`"
-        )
-    if gpu_number(device) >= present:
-        raise ConfigError(f"learner.device must be one of this machine's {present} GPUs, cuda:0 to cuda:{present - 1}, got {device!r}")
+def check_model(config: ExperimentConfig) -> None:
+    """Refuses a model that is missing, learned the other mode (`policy.thinking`), or that the engine cannot load.
 
-
-def check_model(config: PolicyConfig) -> None:
-    """Refuses a model that is missing or learned the other mode (`policy.thinking`), or an engine that is missing or cannot load it."""
-    if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
-        from policy.engine.factory import vllm_remedy
-
-        raise ConfigError(f"{rule.format('is not installed')}; {vllm_remedy()}")
-    check_lora(config.lora)
-    if config.is_embedded:
-        return
-    folder = Path(config.model).expanduser()
-    looks_like_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", config.model) and folder.parts[0] not in OURS
-    if not folder.exists() and not looks_like_id:
-        raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {config.model!r}; no such folder")
-    from policy.engine.factory import check_weight_files
-    from policy.model import find_model
-    from policy.rollout.chat import check_mode
-
-    check_weight_files(config, model := find_model(config.model))
-    check_mode(model, thinking=config.thinking)
-
-
-def check_template(config: ExperimentConfig) -> None:
-    """Refuses a model whose chat template does not work with thoughts, the system prompt or the context length."""
-    if config.policy.is_embedded:
-        return
-    from policy.model import find_model, load_tokenizer
-    from policy.rollout.chat import Chat
-
+    Also refuses a chat template that does not work with thoughts, the system prompt or the context length.
+    """
     policy, rollout = config.policy, config.rollout
+    folder = Path(policy.model).expanduser()
+    # A first part like these is a mistyped path and not an organisation of the hub.
+    ours = ("runs", "docs", "experiments", "checkpoints", "models")
+    is_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", policy.model) and folder.parts[0] not in ours
+    if not folder.exists() and not is_id:
+        raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {policy.model!r}; no such folder")
+    from policy.model import find_model, load_tokenizer
+    from policy.rollout.chat import Chat, check_mode
+
+    check_weight_files(policy, model := find_model(policy.model))
+    check_mode(model, thinking=policy.thinking)
     with refusing((ValueError, OSError)):
-        tokenizer = load_tokenizer(find_model(policy.model))
-        chat = Chat(tokenizer, policy.system_prompt, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
+        chat = Chat(load_tokenizer(model), policy.system_prompt, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
         if chat.forks:
             config.algorithm.require_whole_dialogues()
         num_before = len(chat.opening_ids([{"role": "user", "content": ""}]))
@@ -150,32 +131,29 @@ def check_teacher(config: ExperimentConfig) -> None:
         scenarios = make_bank(config.simulator).by_family(Split.TRAIN)
         teacher = make_teacher(config.teacher, scenarios, group_size=config.group_size, seed=config.seed)
         teacher.propose(config.groups_per_step, policy_version=0)
-        if isinstance(teacher, YokedTeacher) and teacher.config.on_end == AtEnd.STOP:
-            teacher.require_steps(ceil(config.budget.steps * config.groups_per_step / teacher.trace.num_groups))
+        if isinstance(teacher, YokedTeacher) and teacher.config.on_end == "stop":
+            teacher.require_steps(ceil(config.budget.steps * config.groups_per_step / len(teacher.steps[0])))
 
 
 def warnings(config: ExperimentConfig) -> list[str]:
     """Warnings about a run, a sentence each."""
     found, policy, bonus = [], config.policy, config.algorithm.entropy_coef
-    if not policy.is_embedded and not policy.lora.rank and config.learner.lr == LearnerConfig().lr and not is_trained_here(policy):
-        found.append(
-            f"WARNING learner.lr={config.learner.lr:g} was found for the embedded policy and is far too large for most language models: "
-            f"set it for {policy.model} (1e-6 for billions of parameters), or begin with the experiment own_model"
-        )
-    if policy.is_embedded and not getattr(config.algorithm, "turn_credit", 0.0) and bonus >= HEAVY_BONUS:
+    if not policy.is_embedded and not policy.lora.rank and config.learner.lr == LearnerConfig().lr:
+        from policy.rollout.chat import RECIPE
+
+        if not (Path(policy.model).expanduser() / RECIPE).is_file():  # neither a prior nor a checkpoint of one
+            found.append(
+                f"WARNING learner.lr={config.learner.lr:g} was found for the embedded policy and is far too large for most language "
+                f"models: set it for {policy.model} (1e-6 for billions of parameters), or begin with the experiment own_model"
+            )
+    # A bonus of 0.02 outweighed a reward given once a dialogue; 0.01 did not.
+    if policy.is_embedded and not getattr(config.algorithm, "turn_credit", 0.0) and bonus >= 0.02:
         found.append(
             f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus "
             "outweighed the reward in recorded runs: entropy 0.5 to 4 nats, little learned. With algorithm.entropy_coef=0 they learned"
         )
     file = own_file(config)
     return found + (lost_settings(file, config, called=config.experiment) if file is not None else [])
-
-
-def is_trained_here(policy: PolicyConfig) -> bool:
-    """Whether the model is an embedded prior or a checkpoint of one."""
-    from policy.rollout.chat import RECIPE
-
-    return (Path(policy.model).expanduser() / RECIPE).is_file()
 
 
 def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: str) -> list[str]:
@@ -188,10 +166,10 @@ def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: st
     """
     found = []
     for group in ("algorithm", "simulator"):
-        was, has = (dict(leaves(to_plain(getattr(config, group)))) for config in (before, now))
-        usual = defaults_of(group, has["kind"])
-        lost = {n: v for n, v in was.items() if n in has and has[n] != v and has[n] == usual.get(f"{group}.{n}") and n != "kind"}
-        if was["kind"] != has["kind"] and lost:
-            settings = " ".join(f"{group}.{name}={value}" for name, value in lost.items())
-            found.append(f"NOTE {group}.kind={has['kind']} begins with its own defaults; {called} has for {was['kind']}: {settings}")
+        was, has = (dict(leaves({group: to_plain(getattr(config, group))})) for config in (before, now))
+        kinds = was.pop(f"{group}.kind"), has[f"{group}.kind"]
+        usual = defaults_of(group, kinds[1])
+        lost = [f"{name}={value}" for name, value in was.items() if name in has and value != has[name] == usual.get(name)]
+        if kinds[0] != kinds[1] and lost:
+            found.append(f"NOTE {group}.kind={kinds[1]} begins with its own defaults; {called} has for {kinds[0]}: {' '.join(lost)}")
     return found

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.plan import read_kept_plan
+from analysis.endpoints import read_plan
 from analysis.runs import (
     CONFIG,
     DIALOGUES,
@@ -34,12 +34,6 @@ from simulator.files import draft_of, jsonable, write_whole
 from simulator.settings import setting
 
 CHECKPOINTS = "checkpoints"
-STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
-"""Files of one JSON object a line, each with its `step`."""
-NUM_AS_TEXT = 2
-"""Transcripts of a step that TensorBoard shows."""
-PARTS_OF_A_CELL = 4
-"""Of the path of a sweep's run: experiment, sweep, arm and seed."""
 
 
 class Recorder:
@@ -58,7 +52,8 @@ class Recorder:
             for name in (METRICS, TEACHER, DIALOGUES):
                 cut_back(folder / name, lambda record: record["step"] <= step)
             cut_back(folder / EVALUATION, lambda record: record["look"] < num_evaluations)
-        self._streams = {name: (folder / name).open("a", encoding="utf-8") for name in STREAMS}
+        # Each holds one JSON object a line, with its `step`.
+        self._streams = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, TEACHER, DIALOGUES, EVALUATION)}
         self._dashboard = Dashboard(folder, purge_step=None if cut_after is None else cut_after[0] + 1)
         self._taught = TeachingBoard()
         for record in read_lines(folder / TEACHER):
@@ -87,10 +82,6 @@ class Recorder:
         records += [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
         records += [{"event": "probe", **outcome_to_record(probe)} for probe in probes]
         records += [{"event": "update", "update": update}, *({"event": "decision", **decision} for decision in decisions)]
-        self.teacher(step, records)
-
-    def teacher(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
-        """Events of a teacher."""
         self._append(TEACHER, [{"step": step, **record} for record in records])
         self.scalars(step, self._taught.add(step, records))
         if step % IMAGE_EVERY == 0:
@@ -98,9 +89,15 @@ class Recorder:
 
     def step_dialogues(self, step: int, groups: Iterable[RolloutGroup], stale: Iterable[RolloutGroup]) -> None:
         """Transcripts of a training step; the first two also appear in TensorBoard's text tab."""
-        records = [record for group in groups for record in group_records(group, kind="train")]
-        records += [record for group in stale for record in group_records(group, kind="stale")]
-        self.dialogues(step, records, num_as_text=NUM_AS_TEXT)
+        records = []
+        for kind, played in (("train", groups), ("stale", stale)):
+            for group in played:
+                task = group.task
+                assert isinstance(task, TaskSpec), f"only a teacher's groups are recorded whole, got {type(task).__name__}"
+                for i, rollout in enumerate(group.rollouts):
+                    facts = {"kind": kind, "uid": task.uid, "sibling": i, "mode": task.mode, "strictness": task.strictness}
+                    records.append(rollout_record(rollout, **facts))
+        self.dialogues(step, records, num_as_text=2)
 
     def panel(self, step: int, tasks: Iterable[ProbeTask], groups: Iterable[RolloutGroup]) -> None:
         """Transcripts of the probe panel."""
@@ -136,11 +133,14 @@ class Recorder:
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
         if (self.folder / CONFIG).is_file():
             config = read_config(self.folder / CONFIG)
-            planned = read_kept_plan(self.folder.absolute().parents[1]).planned
+            planned = read_plan(self.folder.absolute().parents[1])
             # In a sweep also every setting that some arm of it changes.
             columns = sorted({*COMPARED, *(planned.varied if planned else ())})
             settings = compared_settings(config, folder=self.folder, names=columns)
-            name = name_among(self.folder, runs=Path(config.get("runs", RUNS)))
+            # TensorBoard takes lines of one name for one run and shows the mean of their scores. A run that lies outside of the folder of
+            # all runs is named after its experiment, sweep, arm and seed.
+            place, runs = self.folder.absolute(), Path(config.get("runs", RUNS)).absolute()
+            name = "/".join(place.relative_to(runs).parts if place.is_relative_to(runs) else place.parts[-4:])
             self._dashboard.settings(name, settings, columns=columns, metrics=JUDGED_BY)
         write_whole(self.folder / SUMMARY, json.dumps(jsonable(values), indent=2) + "\n")
 
@@ -171,16 +171,6 @@ class Recorder:
         stream.flush()
 
 
-def name_among(folder: Path, *, runs: Path) -> str:
-    """A name that no other run has: its path below the folder of all runs, and for one that lies elsewhere the last parts of its path.
-
-    TensorBoard takes lines of one name for one run and shows the mean of their scores.
-    """
-    place, above = folder.absolute(), runs.absolute()
-    parts = place.relative_to(above).parts if place.is_relative_to(above) else place.parts[-PARTS_OF_A_CELL:]
-    return "/".join(parts)
-
-
 def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
     """Drops the records that are not kept, and a torn last line, in place.
 
@@ -194,12 +184,12 @@ def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
 
 
 def dialogue_record(dialogue: Dialogue, **facts: Any) -> dict[str, Any]:
-    """A transcript, after what it was played for."""
+    """A transcript, after the facts it was played for."""
     return {**facts, **dialogue.to_dict()}
 
 
 def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:
-    """The record of a training or probe dialogue, with its reward, the weights that spoke and what the agent thought."""
+    """The record of a training or probe dialogue, with its reward, the weights that spoke and the agent's thoughts."""
     return dialogue_record(
         rollout.dialogue,
         **facts,
@@ -212,16 +202,6 @@ def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:
     )
 
 
-def group_records(group: RolloutGroup, *, kind: str) -> list[dict[str, Any]]:
-    """The records of a teacher's group, with what it was played for."""
-    task = group.task
-    assert isinstance(task, TaskSpec), f"only a teacher's groups are recorded whole, got {type(task).__name__}"
-    return [
-        rollout_record(rollout, kind=kind, uid=task.uid, sibling=i, mode=task.mode, strictness=task.strictness)
-        for i, rollout in enumerate(group.rollouts)
-    ]
-
-
 def thoughts_of(rollout: Rollout) -> dict[str, list[str]]:
     """The agent's thoughts for a record, one for each of its replies; nothing for one that does not think."""
     return {THOUGHTS: [thought.text for thought in rollout.thoughts]} if rollout.thoughts else {}
@@ -230,14 +210,10 @@ def thoughts_of(rollout: Rollout) -> dict[str, list[str]]:
 def as_markdown(record: Mapping[str, Any]) -> str:
     """A transcript for a person: who said what, how the user felt, and why."""
     head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}: {ending_of(record)}"
-    turns = map(turn_as_markdown, turns_with_thoughts(record))
-    return "\n\n".join([head, f"*hidden wish: {record['hidden_intention']}*", *turns])
-
-
-def turn_as_markdown(turn: Mapping[str, Any]) -> str:
-    """One turn of it."""
-    thought = f" *{turn['thought'].rstrip('.')}*" if "thought" in turn else ""
-    if turn["speaker"] == Speaker.AGENT:
-        return f"**agent**{thought}: {turn['text']}"
-    felt = f" {turn['change']:+d}" if "change" in turn else ""
-    return f"**user** [{turn['emotion']}{felt}]{thought}: {turn['text']}"
+    lines = [head, f"*hidden wish: {record['hidden_intention']}*"]
+    for turn in turns_with_thoughts(record):
+        thought = f" *{turn['thought'].rstrip('.')}*" if "thought" in turn else ""
+        felt = f" {turn['change']:+d}" if "change" in turn else ""
+        who = "**agent**" if turn["speaker"] == Speaker.AGENT else f"**user** [{turn['emotion']}{felt}]"
+        lines.append(f"{who}{thought}: {turn['text']}")
+    return "\n\n".join(lines)

@@ -1,4 +1,8 @@
-"""Whether a run can be resumed: its folder, users, records and weights are those it was begun with."""
+"""Whether a run can be resumed: its folder, records, weights and users are those it was begun with.
+
+Changed settings are refused before, by `experiments.config.load_saved`. A further check goes into `check_resumable`; one that needs the
+lock on the run's folder or its state goes next to `check_records`, which `experiments.run` calls.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import CONFIG, EVALUATION, METRICS, SUMMARY, last_record, read_config, read_summary
-from experiments.config import MAY_CHANGE, PATHS, PROVENANCE, ExperimentConfig, require_known, to_plain
+from analysis.runs import CONFIG, EVALUATION, METRICS, OF_A_MACHINE, PROVENANCE, SUMMARY, last_record, read_config, read_summary
+from experiments.config import ExperimentConfig, path_of, to_plain
 from experiments.errors import ConfigError, refusing
+from simulator.listener import Register
+from simulator.rule_user import Preset
 from simulator.settings import leaves, setting
-from simulator.users import contents_of
-from simulator.version import is_current, recorded_world
-
-FILES = {"profiles_hash": "simulator.profiles", "heldout_profiles_hash": "simulator.heldout_profiles"}
-"""Settings that name files, by the key of their contents' hash in the provenance."""
-TEXTS = {"prompts_hash": "the prompts of the LLM user", "numbers_hash": "the numbers of simulator.preset=sage"}
-"""Contents that ship with the package, likewise."""
+from simulator.user import contents_of
+from simulator.version import recorded_world, world_name
 
 
 def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
@@ -25,7 +26,7 @@ def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
     Raises:
         ConfigError: there is no such experiment or run, it is of another experiment, or of version 0.1, or its users have changed since.
     """
-    require_known(experiment)
+    path_of(experiment)
     places = (Path(resume), Path(runs) / experiment / resume)
     folder = next((place for place in places if (place / CONFIG).is_file()), None)
     if folder is None:
@@ -37,29 +38,21 @@ def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
     provenance = saved.get(PROVENANCE) or {}
     if "format" not in provenance:
         raise ConfigError(f"resume must name a run of version 0.2 or later, got {str(folder)!r} of 0.1; reports and comparisons read it")
-    if not is_current(world := recorded_world(provenance, saved)):
+    if (world := recorded_world(provenance, saved)) not in {world_name(register, preset) for register in Register for preset in Preset}:
         raise ConfigError(f"resume must name a run whose users are still the same, got one of world {world!r}; start a new run")
     return folder
 
 
 def check_resumable(config: ExperimentConfig, folder: Path) -> None:
-    """Refuses a run that cannot be resumed; a further check goes here.
+    """Refuses a run that cannot be resumed, before anything is started.
 
     Raises:
         ConfigError: its budget is used up, it lacks a checkpoint or records, or its users are other ones.
     """
-    check_unfinished(config, folder)
-    check_checkpoint(folder)
-    if reason := other_users(read_config(folder / CONFIG), config):
-        raise ConfigError(reason)
-
-
-def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
-    """Refuses a run whose budget is used up: its last evaluation would be repeated."""
     with refusing():
-        summary = read_summary(folder / SUMMARY)
-    if summary is None:
-        return
+        summary, last = read_summary(folder / SUMMARY) or {}, last_record(folder / METRICS) or {}
+
+    # The last evaluation of a run whose budget is used up would be repeated.
     steps, tokens = int(summary.get("steps") or 0), int(summary.get("policy_tokens") or 0)
     if config.budget.fraction(policy_tokens=tokens, steps=steps) >= 1.0:
         raise ConfigError(
@@ -67,23 +60,20 @@ def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
             "continue it with a larger budget.policy_tokens or budget.steps"
         )
 
+    # A run with steps and no whole checkpoint would begin again and drop its records.
+    if last.get("step", 0) >= 1:
+        from policy.checkpoint import newest_checkpoint, step_of
 
-def check_checkpoint(folder: Path) -> None:
-    """Refuses a run with records of training and no whole checkpoint: it would begin again and drop them."""
-    with refusing():
-        last = last_record(folder / METRICS)
-    if last is None or last["step"] < 1:
-        return
-    from policy.checkpoint import newest_checkpoint, step_of
+        torn: list[str] = []
+        if (newest := newest_checkpoint(folder, on_torn=torn.append)) is None:
+            raise ConfigError(
+                f"resume must name a run with a whole checkpoint, got {str(folder)!r} at step {last['step']}: "
+                f"{torn[0] if torn else 'there is none'}; bring the checkpoint back, or start a new run"
+            )
+        check_records(folder, step=step_of(newest), num_evaluations=0)
 
-    torn: list[str] = []
-    newest = newest_checkpoint(folder, on_torn=torn.append)
-    if newest is None:
-        raise ConfigError(
-            f"resume must name a run with a whole checkpoint, got {str(folder)!r} at step {last['step']}: "
-            f"{torn[0] if torn else 'there is none'}; bring the checkpoint back, or start a new run"
-        )
-    check_records(folder, step=step_of(newest), num_evaluations=0)
+    if reason := other_users(read_config(folder / CONFIG), config):
+        raise ConfigError(reason)
 
 
 def check_records(folder: Path, *, step: int, num_evaluations: int) -> None:
@@ -96,10 +86,10 @@ def check_records(folder: Path, *, step: int, num_evaluations: int) -> None:
     Raises:
         ConfigError: names the file, and how far it reaches.
     """
-    for name, key, needed in ((METRICS, "step", step), (EVALUATION, "look", num_evaluations - 1)):
+    # Steps count from one, evaluations from zero.
+    for name, key, needed, first in ((METRICS, "step", step, 1), (EVALUATION, "look", num_evaluations - 1, 0)):
         last = (last_record(folder / name) or {}).get(key, -1)
-        # Steps count from one, evaluations from zero.
-        if needed >= (key == "step") and last < needed:
+        if needed >= first and last < needed:
             raise ConfigError(f"{folder / name} must reach {key} {needed} of the newest checkpoint, got {last}; bring the file back")
 
 
@@ -109,7 +99,12 @@ def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
     Raises:
         ConfigError: names the settings that need them.
     """
-    before, needing = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy"), list(needing_initial_weights(config))
+    needing = [f"callbacks.{name}" for name, callback in config.callbacks.items() if callback.needs_start]
+    if config.algorithm.kl_coef:
+        needing.insert(0, f"algorithm.kl_coef={config.algorithm.kl_coef:g}")
+    if config.policy.lora.rank:
+        needing.insert(0, f"policy.lora.rank={config.policy.lora.rank}")
+    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy")
     if not before or not needing:
         return
     from experiments.agents.agent import fingerprint
@@ -121,15 +116,6 @@ def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
         )
 
 
-def needing_initial_weights(config: ExperimentConfig) -> Iterator[str]:
-    """The settings for which a resumed run needs the weights before training."""
-    if config.policy.lora.rank:
-        yield f"policy.lora.rank={config.policy.lora.rank}"
-    if config.algorithm.kl_coef:
-        yield f"algorithm.kl_coef={config.algorithm.kl_coef:g}"
-    yield from (f"callbacks.{name}" for name, callback in config.callbacks.items() if callback.needs_start)
-
-
 def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
     """Why the users differ from those that a run began with, with the remedy; empty where they do not.
 
@@ -137,12 +123,12 @@ def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
         written: its `config.yaml`.
     """
     before, now = setting(written, PROVENANCE, {}), contents_of(config.simulator)
-    for key, name in FILES.items():
+    for key, name in (("profiles_hash", "simulator.profiles"), ("heldout_profiles_hash", "simulator.heldout_profiles")):
         if before.get(key) and now.get(key) != before[key]:
             path = setting(to_plain(config), name, "")
             got = f"others in {path} (contents {now[key]})" if now.get(key) else f"{path!r}, which cannot be read"
             return f"{name} must hold the users that the run began with (contents {before[key]}), got {got}; bring the first file back"
-    for key, name in TEXTS.items():
+    for key, name in (("prompts_hash", "the prompts of the LLM user"), ("numbers_hash", "the numbers of simulator.preset=sage")):
         if before.get(key) and key in now and now[key] != before[key]:
             return f"{name} must be those that the run began with ({before[key]}), got others ({now[key]}); start a new run"
     return ""
@@ -150,17 +136,7 @@ def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
 
 def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:
     """Settings that decide results and differ from those a run was begun with: name, value then, value now."""
-    ignored = (*(name for name in MAY_CHANGE if name not in ("budget.", *PATHS)), "name", "experiment")
     before, now = dict(leaves(saved)), dict(leaves(to_plain(config)))
     for name in sorted(set(before) | set(now)):
-        if before.get(name) != now.get(name) and not name.startswith(ignored):
+        if before.get(name) != now.get(name) and not name.startswith((*OF_A_MACHINE, "name", "experiment")):
             yield name, before.get(name), now.get(name)
-
-
-def relocated(tree: Any, old: str, new: str) -> Any:
-    """The settings with paths in one folder of runs as paths in another."""
-    if isinstance(tree, Mapping):
-        return {key: relocated(value, old, new) for key, value in tree.items()}
-    if isinstance(tree, str) and (tree == old or tree.startswith(f"{old}/")):
-        return new + tree.removeprefix(old)
-    return tree

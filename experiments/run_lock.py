@@ -52,11 +52,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def check_no_writer(folder: Path) -> None:
-    """Refuses a run that another process writes.
-
-    Raises:
-        ConfigError: one does.
-    """
+    """Refuses a run that another process writes; raises as `only_writer`."""
     if (folder / CONFIG).is_file():
         with only_writer(folder):
             pass

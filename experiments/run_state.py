@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 
-from curriculum.collapse.monitor import Alarm
 from policy.rollout.dialogue import RolloutGroup
 from policy.rollout.pool import RolloutPool
 
@@ -41,10 +41,6 @@ class RunState:
         self.policy_tokens += sum(rollout.num_sampled for rollout in rollouts)
         self.simulator_calls += sum(1 + rollout.dialogue.num_replies for rollout in rollouts)
 
-    def add_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Adds fired alarms."""
-        self.alarms += map(asdict, alarms)
-
 
 class Usage:
     """How busy the pool was and what the simulated users used up since the last step; adds time and cost to the run's state."""
@@ -54,56 +50,52 @@ class Usage:
         self._pool_before: Mapping[str, float] = pool.stats()
         self._users_before: Mapping[str, float] = pool.user_counts()
         self._cost_before = self._users_before.get("cost", 0.0)
-        self._wall_s, self._cpu_s = time.monotonic(), cpu_seconds()
+        self._wall_s, self._cpu_s = time.monotonic(), self._cpu_seconds()
 
-    def pool_metrics(self, *, num_engines: int) -> dict[str, float]:
-        """Throughput of the pool since the last call."""
+    def metrics(self, *, num_engines: int) -> dict[str, float]:
+        """Throughput of the pool and counts of the simulated users since the last call; nothing of users that are free.
+
+        The cost is that of the run so far.
+        """
         now = self._pool.stats()
         since = {name: value - self._pool_before.get(name, 0.0) for name, value in now.items()}
         self._pool_before = now
         rollout_s = max(since["rollout_s"], 1e-9)
-        return {
+        found = {
             "rollout/tokens_per_s": since["num_tokens"] / rollout_s,
             "rollout/engine_busy_share": since["engine_busy_s"] / rollout_s / num_engines,
             **{f"rollout/num_{name}": float(now[f"num_{name}"]) for name in ("restarts", "dispatched", "lost", "retried", "in_flight")},
         }
+        users = self.count_cost()
+        found |= {f"simulator/{name}": value - self._users_before.get(name, 0.0) for name, value in users.items()}
+        self._users_before = users
+        return found | ({"simulator/cost": self._state.simulator_cost} if "cost" in users else {})
 
-    def user_metrics(self) -> dict[str, float]:
-        """Counts of the simulated users since the last call, and the cost of the run so far; nothing where users are free."""
-        now = self._pool.user_counts()
-        since = {name: value - self._users_before.get(name, 0.0) for name, value in now.items()}
-        self._users_before = now
-        self._add_cost(now)
-        return {f"simulator/{name}": self._state.simulator_cost if name == "cost" else value for name, value in since.items()}
-
-    def count_cost(self, *, timeout_s: float | None = None) -> None:
-        """Adds the users' cost since this was last done.
+    def count_cost(self, *, timeout_s: float | None = None) -> Mapping[str, float]:
+        """Adds the users' cost since this was last done; returns their counts.
 
         Raises:
             RuntimeError: a worker did not answer in time; None waits.
         """
-        self._add_cost(self._pool.user_counts(timeout_s=timeout_s))
-
-    def _add_cost(self, now: Mapping[str, float]) -> None:
+        now = self._pool.user_counts(timeout_s=timeout_s)
         self._state.simulator_cost += now.get("cost", 0.0) - self._cost_before
         self._cost_before = now.get("cost", 0.0)
+        return now
 
     def count_time(self) -> None:
         """Adds wall-clock and CPU seconds since this was last done."""
-        wall_s, cpu_s = time.monotonic(), cpu_seconds()
+        wall_s, cpu_s = time.monotonic(), self._cpu_seconds()
         self._state.wall_s += wall_s - self._wall_s
         self._state.cpu_s += max(cpu_s - self._cpu_s, 0.0)
         self._wall_s, self._cpu_s = wall_s, cpu_s
 
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of its living descendants."""
-    me = psutil.Process()
-    total = 0.0
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
+    @staticmethod
+    def _cpu_seconds() -> float:
+        """CPU time of this process and of its living descendants."""
+        me = psutil.Process()
+        total = 0.0
+        for process in (me, *me.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total

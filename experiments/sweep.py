@@ -12,54 +12,43 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from analysis.compare import COMPARISON, Plan, as_text, compare, write_json
-from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_run, read_summary, why_no_copy
-from analysis.sweeps import read_sweep, run_folders, seed_of
+from analysis.runs import CONFIG, METRICS, PROVENANCE, last_record, read_config, read_run
 from analysis.text import count
-from experiments.config import ExperimentConfig, compose, laid_over, load_saved, parse_overrides, path_of, read_experiment, to_plain
+from experiments.config import compose, laid_over, load_saved, parse_overrides, read_experiment, to_plain
 from experiments.errors import ConfigError, refusing
 from experiments.preflight import check, check_needs, check_teacher, check_writable, lost_settings
-from experiments.resume import differences, other_users, relocated
+from experiments.resume import differences, other_users
 from experiments.run_lock import SIGNALS, Interruption, check_no_writer
-from experiments.sweep_plan import OWN, Cell, Sweep, read_sweep_file, unreached
+from experiments.sweep_plan import OWN, Cell, Sweep, SweepFile, unreached, with_texts
 from policy.prior import prior_folder
 from simulator.files import ExitCode, as_clock
-from simulator.settings import leaves, setting
+from simulator.settings import setting
 from simulator.version import recorded_world, world_of
-
-POLL_S = 2.0
-
-
-class TornRun(ConfigError):
-    """A run's folder cannot be read; the other runs of its sweep can go on."""
 
 
 def run_sweep(sweep: Sweep) -> ExitCode:
-    """Runs what is not done, and compares.
+    """Runs the cells that are not done, and compares.
 
     Raises:
-        ConfigError: an existing run has other settings or another world, or another process writes it.
+        ConfigError: an existing run has other settings or another world, another process writes it, or an arm's teacher cannot teach here.
     """
-    for cell in sweep.cells():
-        check_no_writer(sweep.run_folder(cell))
     if refused := refused_arms(sweep):
         rest = ",".join(arm for arm in sweep.arms if arm not in refused)
         raise ConfigError(" ".join(refused.values()) + (f" Or leave them out: arms={rest}" if rest else ""))
-    torn = torn_runs(sweep)
     check_place(sweep)
-    keep_plan(sweep)
-    for sentence in (*lost_overrides(sweep), *torn.values()):
+    sweep.keep_plan()
+    for sentence in lost_overrides(sweep):
         print(sentence, file=sys.stderr)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
-        failed = SweepRunner(sweep, interruption, torn=torn).run()
+        failed = SweepRunner(sweep, interruption).run()
     if interruption.requested:
         with contextlib.suppress(OSError):
             print(f"interrupted; the same command resumes the sweep in {sweep.folder}", file=sys.stderr)
@@ -77,98 +66,78 @@ def run_cell(sweep: Sweep, cell: Cell) -> ExitCode:
 
     for need in sweep.needs(cell):
         if not sweep.is_done(need):
-            first = f"python -m experiments {shlex.join(words_of(sweep, need))}"
+            first = f"python -m experiments {shlex.join(sweep.words_for(need))}"
             raise ConfigError(f"{cell} replays {need}, which must have ended before; run that first: {first}")
-    folder = sweep.run_folder(cell)
-    resuming = (folder / CONFIG).is_file()
+    folder, config = sweep.run_folder(cell), sweep.config(cell)
     check_same_run(sweep, cell)
     if sweep.is_done(cell):
-        print(f"{folder} has ended: {closing_score(sweep, cell)}", file=sys.stderr)
+        print(f"{folder} has ended: {sweep.closing_score(cell)}", file=sys.stderr)
         return ExitCode.FINISHED
-    config = resumed_config(sweep, cell) if resuming else sweep.config(cell)
-    if not resuming and folder.is_dir():
+    if (folder / CONFIG).is_file():
+        # The settings it was begun with, but the paths of now; check_same_run holds the teachers equal but for the path of a trace.
+        wanted, config = config, load_saved(folder / CONFIG, [f"resume={folder}", *sweep.resume_words(cell)])
+        config.runs, config.teacher = wanted.runs, wanted.teacher
+    elif folder.is_dir():
         folder.rmdir()  # empty, or check_same_run refuses it
-    check(config, folder, resuming=resuming)
-    keep_plan(sweep)
+    check(config, folder, resuming=bool(config.resume))
+    sweep.keep_plan()
     config.name = folder.name
-    return run(config, folder, to_resume=shlex.join(words_of(sweep, cell)))
+    return run(config, folder, to_resume=shlex.join(sweep.words_for(cell)))
 
 
-def resumed_config(sweep: Sweep, cell: Cell) -> ExperimentConfig:
-    """The settings of a run that is resumed, with the paths of now."""
-    folder, wanted = sweep.run_folder(cell), sweep.config(cell)
-    config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.resume_words(cell)])
-    # check_same_run holds the teachers equal but for the path of a trace.
-    config.runs, config.teacher = wanted.runs, wanted.teacher
-    return config
-
-
-def keep_plan(sweep: Sweep) -> None:
-    """Writes the planned comparison into the sweep's folder.
+def check_place(sweep: Sweep) -> None:
+    """Refuses a sweep whose folder holds other runs, or whose first remaining run lacks something on this machine.
 
     Raises:
-        ConfigError: the sweep was begun with another plan.
+        ConfigError: an existing run, requested or not, is not the one that the sweep would make, or is being written; or as `check_needs`.
     """
+    cells = sweep.cells()
+    begun = [(path.parent.name, path.name.removeprefix("seed_")) for path in sorted(sweep.folder.glob("*/seed_*/"))]
+    others = [Cell(arm, int(seed)) for arm, seed in begun if arm in sweep.file_arms and seed.isdecimal()]
+    for cell in dict.fromkeys([*cells, *others]):
+        check_no_writer(sweep.run_folder(cell))
+        check_same_run(replace(sweep, arms=sweep.file_arms), cell)
     with refusing():
         sweep.planned.refuse_other(sweep.folder)
-        sweep.planned.keep(sweep.folder)
+    check_writable(sweep.folder)
+    if left := [cell for cell in cells if not sweep.is_done(cell)]:
+        check_needs(sweep.config(left[0]))
 
 
 def check_same_run(sweep: Sweep, cell: Cell) -> None:
     """Refuses an existing run that is not the one that this sweep would make.
 
     Raises:
-        TornRun: it cannot be read.
-        ConfigError: it has another world, users or settings.
+        ConfigError: it has another world, users or settings, or cannot be read.
     """
-    folder = sweep.run_folder(cell)
+    folder, config = sweep.run_folder(cell), sweep.config(cell)
+    another, again = "take another name= for the sweep", f"delete {folder} to run it again"
     if not (folder / CONFIG).is_file():
         if folder.is_dir() and any(folder.iterdir()):
-            raise TornRun(f"{cell} has no {CONFIG}; delete {folder} to run it again")
+            raise ConfigError(f"{cell} has no {CONFIG}; {again}")
         return
     try:
         written = read_config(folder / CONFIG)
-        began_in = recorded_world(written.get(PROVENANCE) or {}, written)
-    except ValueError as error:
-        raise TornRun(f"{cell} cannot be read: {error}; delete {folder} to run it again") from error
-    another = "take another name= for the sweep"
+        reason = read_run(folder).why_no_copy() if (folder / METRICS).is_file() else ""
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{cell} cannot be read: {error}; {again}") from error
     try:
         saved = to_plain(load_saved(folder / CONFIG))
     except ValueError as error:
         raise ConfigError(f"{folder / CONFIG} is of another version: {error}; {another}") from error
-    if began_in != (world := world_of(sweep.config(cell).simulator)):
+    began_in, world = recorded_world(written.get(PROVENANCE) or {}, written), world_of(config.simulator)
+    if began_in != world:
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world}; {another}")
-    if other := other_users(written, sweep.config(cell)):
+    if other := other_users(written, config):
         raise ConfigError(f"{folder} was run with other users: {other}; or {another}")
     # All runs together may have been moved.
-    if found := next(differences(relocated(saved, str(saved["runs"]), str(sweep.runs)), sweep.config(cell)), None):
+    old, new = str(saved["runs"]), str(sweep.runs)
+    moved = with_texts(saved, lambda text: new + text.removeprefix(old) if text == old or text.startswith(f"{old}/") else text)
+    if found := next(differences(moved, config), None):
         name, before, now = found
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; {another}")
-    try:
-        reason = why_no_copy(read_run(folder)) if (folder / METRICS).is_file() else ""
-    except (ValueError, OSError) as error:
-        raise TornRun(f"{cell} cannot be read: {error}; delete {folder} to run it again") from error
     if reason:
-        raise ConfigError(f"{cell} cannot be used: {reason}; delete {folder} for that")
-
-
-def torn_runs(sweep: Sweep) -> dict[Cell, str]:
-    """By run whose folder cannot be read, why.
-
-    Raises:
-        ConfigError: an existing run, requested or not, is not the one that the sweep would make.
-    """
-    asked = dict.fromkeys(sweep.cells())
-    existing = run_folders(sweep.folder) if sweep.folder.is_dir() and any(sweep.folder.glob("*/seed_*")) else []
-    begun = [Cell(folder.parent.name, seed_of(folder)) for folder in existing]
-    torn, whole = {}, sweep.whole()
-    for cell in dict.fromkeys([*asked, *(cell for cell in begun if cell.arm in sweep.file_arms)]):
-        try:
-            check_same_run(whole, cell)
-        except TornRun as error:
-            if cell in asked:
-                torn[cell] = str(error)
-    return torn
+        raise ConfigError(f"{cell} cannot be used: {reason}; {again}")
 
 
 def refused_arms(sweep: Sweep) -> dict[str, str]:
@@ -185,14 +154,6 @@ def refused_arms(sweep: Sweep) -> dict[str, str]:
     return refused
 
 
-def check_place(sweep: Sweep) -> None:
-    """Refuses a sweep whose first remaining run could not be written or lacks something on this machine."""
-    check_writable(sweep.folder, called="runs")
-    first = next((cell for cell in sweep.cells() if not sweep.is_done(cell)), None)
-    if first is not None:
-        check_needs(sweep.config(first))
-
-
 def lost_overrides(sweep: Sweep) -> list[str]:
     """Notes on overrides that some arms do not take, and on settings of the file that another kind loses."""
     given = {name: value for name, value in parse_overrides(sweep.words).items() if name not in OWN}
@@ -200,8 +161,8 @@ def lost_overrides(sweep: Sweep) -> list[str]:
         f"{name}={setting(given, name)} does not reach {', '.join(arms)}, which set it themselves or have another kind"
         for name, arms in unreached(sweep.base, sweep.arms, given).items()
     ]
-    file = read_sweep_file(path_of(sweep.experiment))
-    before = laid_over(read_experiment(file.base), file.settings or {})
+    file = SweepFile.of(sweep.experiment)
+    before = laid_over(read_experiment(file.base), file.settings)
     try:
         configs = [compose(base, {}, experiment=sweep.experiment) for base in (before, sweep.base)]
     except ConfigError:
@@ -210,18 +171,13 @@ def lost_overrides(sweep: Sweep) -> list[str]:
 
 
 def foreseen(sweep: Sweep) -> Iterator[str]:
-    """What a dry run says of a sweep: what is done, what overrides lose, and why it would be refused."""
+    """The messages of a dry run: the runs that are done, the settings that overrides lose, and why it would be refused."""
     cells = sweep.cells()
     if num_done := sum(sweep.is_done(cell) for cell in cells):
         yield f"{num_done} of {len(cells)} runs are done in {sweep.folder}, {len(cells) - num_done} are left to run"
     yield from lost_overrides(sweep)
     yield from refused_arms(sweep).values()
     try:
-        for cell in cells:
-            check_no_writer(sweep.run_folder(cell))
-        yield from torn_runs(sweep).values()
-        with refusing():
-            sweep.planned.refuse_other(sweep.folder)
         check_place(sweep)
     except ConfigError as error:
         yield f"it would be refused: {error}"
@@ -253,21 +209,19 @@ class RunningCell:
 
 
 class SweepRunner:
-    """The remaining runs of a sweep, side by side until they have ended.
+    """The remaining runs of a sweep, side by side until they have ended."""
 
-    Args:
-        torn: runs that cannot be read, and count as failed.
-    """
+    POLL_S = 2.0
 
-    def __init__(self, sweep: Sweep, interruption: Interruption, *, torn: Collection[Cell] = ()) -> None:
-        self.sweep, self.interruption, self.torn = sweep, interruption, torn
-        self.left = [cell for cell in sweep.cells() if not sweep.is_done(cell) and cell not in torn]
+    def __init__(self, sweep: Sweep, interruption: Interruption) -> None:
+        self.sweep, self.interruption = sweep, interruption
+        self.left = [cell for cell in sweep.cells() if not sweep.is_done(cell)]
         self.running: list[RunningCell] = []
-        self.failed: list[Cell] = [*torn]
+        self.failed: list[Cell] = []
+        self.total = len(sweep.cells())
         self.began, self.done_before = time.monotonic(), self.runs_made()
         self.run_s: float | None = None
         """Seconds of a run by itself; None before the first step is over."""
-        self.total = len(sweep.cells())
         self.bar = tqdm(
             total=self.total, initial=self.done_before, bar_format="{bar:20} {desc}", leave=False, disable=not sys.stderr.isatty()
         )
@@ -278,12 +232,11 @@ class SweepRunner:
         Raises:
             KeyboardInterrupt: it was interrupted twice; the runs have abandoned their steps and ended.
         """
-        to_do = f"{count(len(self.left), 'run')} to do, {self.num_done} done{self.and_failed()}"
-        self.say(f"{self.sweep.folder}: {to_do}, {self.sweep.parallel} side by side")
+        self.say(f"{self.sweep.folder}: {count(len(self.left), 'run')} to do, {self.progress}, {self.sweep.parallel} side by side")
         try:
             while (self.left or self.running) and not self.interruption.requested:
                 self.start_runs()
-                time.sleep(POLL_S)
+                time.sleep(self.POLL_S)
                 self.collect()
                 self.show()
             self.stop_all()
@@ -294,7 +247,7 @@ class SweepRunner:
             self.bar.close()
         if any(self.sweep.is_done(cell) for cell in self.sweep.cells()):
             try:
-                self.say(compare_arms(self.sweep))
+                self.say(self.compare())
             except (ValueError, OSError) as error:
                 self.say(f"not compared: {error}")
         return self.failed
@@ -315,10 +268,21 @@ class SweepRunner:
                 builds = policy.is_embedded and not prior_folder(policy.prior).is_dir()
                 self.say(
                     f"first {cell} alone, until its first step is over{'; it builds the prior, which takes minutes' if builds else ''}: "
-                    f"its output is {output_of(self.sweep, cell)}"
+                    f"its output is {self.sweep.output(cell)}"
                 )
             before = last_record(self.sweep.run_folder(cell) / METRICS)
-            self.running.append(RunningCell(cell, start(self.sweep, cell), record=before))
+            self.running.append(RunningCell(cell, self.start(cell), record=before))
+
+    def start(self, cell: Cell) -> subprocess.Popen[bytes]:
+        """Starts a run as a process of a new session, which Ctrl-C in the terminal does not reach; runs side by side share the cores."""
+        output, env = self.sweep.output(cell), dict(os.environ)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if self.sweep.parallel > 1:
+            threads = max(len(os.sched_getaffinity(0)) // self.sweep.parallel, 1)
+            env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", **env}
+        with output.open("ab") as log:
+            words = [sys.executable, "-m", "experiments", *self.sweep.words_for(cell)]
+            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
 
     def collect(self) -> None:
         """Removes runs that have ended."""
@@ -327,20 +291,16 @@ class SweepRunner:
             if item.process.returncode == ExitCode.FINISHED:
                 self.predict(item.cell)
                 left = f", about {self.estimate()} left" if self.left or self.running else ""
-                progress = f"{self.num_done} of {self.total}{self.and_failed()}{left}"
-                self.say(f"done {item.cell}: {closing_score(self.sweep, item.cell)} ({progress})")
+                self.say(f"done {item.cell}: {self.sweep.closing_score(item.cell)} ({self.progress}{left})")
             elif not self.interruption.requested:
                 self.failed.append(item.cell)
-                self.say(f"FAILED {item.cell} ({item.process.returncode}): see {output_of(self.sweep, item.cell)}")
+                self.say(f"FAILED {item.cell} ({item.process.returncode}): see {self.sweep.output(item.cell)}")
 
     @property
-    def num_done(self) -> int:
-        """Runs that have ended well."""
-        return self.total - len(self.left) - len(self.running) - len(self.failed)
-
-    def and_failed(self) -> str:
-        """The number of failed runs, if any."""
-        return f", {len(self.failed)} failed" if self.failed else ""
+    def progress(self) -> str:
+        """Runs that have ended well and that failed, in words."""
+        num_done = self.total - len(self.left) - len(self.running) - len(self.failed)
+        return f"{num_done} of {self.total} done" + (f", {len(self.failed)} failed" if self.failed else "")
 
     def show(self) -> None:
         """Moves the bar, and predicts the cost after the first step."""
@@ -352,7 +312,7 @@ class SweepRunner:
         self.bar.update(made - self.bar.n)
 
     def predict(self, cell: Cell) -> None:
-        """Predicts once what the rest costs, from the timing of a run's latest step."""
+        """Predicts once the cost of the rest, from the timing of a run's latest step."""
         step = last_record(self.sweep.run_folder(cell) / METRICS)
         if self.run_s is not None or step is None:
             return
@@ -376,10 +336,10 @@ class SweepRunner:
 
     def runs_made(self) -> float:
         """Runs made so far, unfinished ones by the fraction of their budget."""
-        return sum(self.fraction(cell) for cell in self.sweep.cells() if cell not in self.torn)
+        return sum(map(self.fraction, self.sweep.cells()))
 
     def runs_left(self) -> float:
-        """Runs still to be made, unfinished ones by what is left of their budget; not those that failed."""
+        """Runs still to be made, unfinished ones by the rest of their budget; not those that failed."""
         return sum(1.0 - self.fraction(cell) for cell in (*self.left, *(item.cell for item in self.running)))
 
     def fraction(self, cell: Cell) -> float:
@@ -399,49 +359,18 @@ class SweepRunner:
             item.signal(up_to=2 if abandon else 1)
         # Not `Popen.wait`, which sleeps through a signal that arrives just before it.
         while any(item.process.poll() is None for item in self.running):
-            time.sleep(POLL_S)
+            time.sleep(self.POLL_S)
+
+    def compare(self) -> str:
+        """Writes comparison.json over the runs that have ended, and describes it."""
+        from analysis.compare import COMPARISON, as_text, compare, write_json  # here, because scipy takes a second to import
+        from analysis.sweeps import read_sweep
+
+        comparison = compare(read_sweep(self.sweep.folder), self.sweep.planned)
+        write_json(comparison, self.sweep.folder / COMPARISON)
+        return as_text(comparison)
 
     def say(self, text: str) -> None:
         """Prints a line; a closed terminal does not stop the sweep."""
         with contextlib.suppress(OSError):
             tqdm.write(text, file=sys.stderr)
-
-
-def start(sweep: Sweep, cell: Cell) -> subprocess.Popen[bytes]:
-    """Starts a run as a process of a new session, which Ctrl-C in the terminal does not reach; runs side by side share the cores."""
-    output = output_of(sweep, cell)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "experiments", *words_of(sweep, cell)]
-    env = dict(os.environ)
-    if sweep.parallel > 1:
-        threads = max(len(os.sched_getaffinity(0)) // sweep.parallel, 1)
-        env = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", **env}
-    with output.open("ab") as log:
-        return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
-
-
-def words_of(sweep: Sweep, cell: Cell) -> list[str]:
-    """The words after `python -m experiments` for one run of the sweep."""
-    return [sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)]
-
-
-def output_of(sweep: Sweep, cell: Cell) -> Path:
-    """The file of a run's printed output."""
-    return sweep.folder / cell.arm / f"seed_{cell.seed}.txt"
-
-
-def compare_arms(sweep: Sweep) -> str:
-    """Writes comparison.json over the runs that have ended, and describes it."""
-    plan = Plan(contrasts=sweep.planned.contrasts, primary=sweep.planned.primary, threshold=sweep.planned.threshold)
-    comparison = compare(read_sweep(sweep.folder), plan)
-    write_json(comparison, sweep.folder / COMPARISON)
-    return as_text(comparison)
-
-
-def closing_score(sweep: Sweep, cell: Cell) -> str:
-    """The held-out score of a finished run, as text."""
-    summary = dict(leaves(read_summary(sweep.run_folder(cell) / SUMMARY) or {}))
-    score, area = summary.get("heldout.score"), summary.get("heldout.auc")
-    if score is None:
-        return "no held-out score"
-    return f"held-out {score:.1f}" + ("" if area is None else f", over the run {area:.1f}")

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field, replace
 
+from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.collapse.monitor import Alarm
 from curriculum.task import GroupOutcome, Mode, TaskSpec, UpdateStats
 from experiments.build import Components
-from experiments.checks import canaries, largest_difference, require_agreement, require_arrival
-from experiments.config import Contrast, ExperimentConfig
-from experiments.metrics import collapse_values, dialogue_metrics, measure, probe_metrics, retrieval_metrics, signal_metrics, update_stats
+from experiments.checks import TOLERANCE, arrival_difference
+from experiments.config import ExperimentConfig
+from experiments.metrics import dialogue_metrics, measure, probe_metrics, retrieval_metrics, signal_metrics
 from experiments.prefetch import RolloutPrefetcher
 from experiments.recorder import Recorder
 from experiments.run_state import RunState, Usage
-from experiments.tasks import as_observed, probe_tasks
+from experiments.tasks import ProbeTask, probe_tasks
 from policy.batch import collate, trainable_groups
-from policy.engine.capacity import engines_beside
+from policy.engine.factory import engines_on
 from policy.rollout.dialogue import RolloutGroup
 from policy.rollout.pool import is_fresh, off_policy_metrics
 from simulator.scenario import Split
-
-Played = TypeVar("Played", RolloutGroup, GroupOutcome)
 
 
 @dataclass(kw_only=True)
@@ -42,6 +40,11 @@ class StepData:
     """Of the panel, as far as the teacher observes it."""
     num_rounds: int = 0
     """Rounds in which groups without contrast were replaced."""
+
+    def trainable(self) -> list[tuple[RolloutGroup, GroupOutcome]]:
+        """The groups that the policy may learn from, with their outcomes: all but those that a teacher issued for the score alone."""
+        pairs = zip(self.groups, self.outcomes, strict=True)
+        return [(group, outcome) for group, outcome in pairs if outcome.task.mode is not Mode.UNLEARNED]
 
 
 class TrainingRun:
@@ -62,55 +65,88 @@ class TrainingRun:
             records=state.in_flight,
         )
         # On a cluster the engines' GPUs are unknown here.
-        self._shares_gpu = bool(config.cluster.address) or engines_beside(config.learner.device, config.rollout, config.cluster) > 0
+        self._shares_gpu = bool(config.cluster.address) or engines_on(config.learner.device, config.rollout, config.cluster) > 0
 
     def step(self) -> tuple[dict[str, float], list[Alarm]]:
         """Trains once; returns the step's metrics and the alarms that fired.
 
         Raises:
-            RuntimeError: too many dialogues broke, too many optimiser steps were skipped, or new weights did not arrive.
+            RuntimeError: too many dialogues broke, too many optimiser steps were skipped, engines sampled by other weights, or new weights
+                did not arrive.
         """
+        config, components, step = self.config, self.components, self.state.step + 1
         started = time.monotonic()
-        data = self.roll_out()
+        data = self.roll_out(step)
         rolled_out = time.monotonic()
         try:
-            metrics, panel, stats = self.learn(data)
+            components.teacher.observe([*data.outcomes, *data.probes])  # every group, before any filter
+            components.errors.observe(data.groups)
+            panel = self.panel_metrics(data.panel)  # before the update
+            metrics = self.update(data)
+            metrics |= dialogue_metrics(data.groups, success_emotion=config.teacher.success_emotion) | signal_metrics(data.outcomes)
+            stats = UpdateStats(
+                step=step,
+                policy_version=components.learner.policy_version,
+                entropy=metrics["actor/entropy"],
+                entropy_sampled=metrics["rollout/entropy_sampled"],
+                reward_density=metrics["curriculum/reward_density"],
+                zero_variance_share=metrics["curriculum/zero_variance_share"],
+                kl=metrics["actor/kl_loss"],
+            )
+            components.teacher.on_update(stats)
+            metrics |= self.sync_weights(data.groups)
         except (RuntimeError, OSError):
-            self.recorder.step_dialogues(self.state.step + 1, data.groups, data.stale)
+            self.recorder.step_dialogues(step, data.groups, data.stale)
             raise
-        self.state.step += 1
 
-        components, usage = self.components, self.usage
-        alarms = components.collapse.observe(self.state.step, collapse_values(metrics | panel))
-        metrics |= panel | components.collapse.metrics() | components.teacher.metrics()
-        metrics |= usage.pool_metrics(num_engines=self.config.rollout.num_engines) | usage.user_metrics()
+        self.state.step, metrics = step, metrics | panel
+        alarms = components.collapse.observe(step, {name: metrics[key] for name, key in INDICATOR_METRICS.items() if key in metrics})
+        self.state.alarms += map(asdict, alarms)
+        metrics |= components.collapse.metrics() | components.teacher.metrics()
+        metrics |= self.usage.metrics(num_engines=config.rollout.num_engines)
         metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
         metrics |= {"perf/policy_tokens": float(self.state.policy_tokens)}
-        if self.config.resampling.enabled:
+        if config.resampling.max_rounds:
             metrics |= {"rollout/num_rounds": float(data.num_rounds), "rollout/num_groups": float(len(data.groups))}
-        self.state.add_alarms(alarms)
-        self.record(data, metrics, alarms, stats)
+
+        if data.panel:
+            self.recorder.panel(step, self.panel, data.panel)
+        self.recorder.step_dialogues(step, data.groups, data.stale)
+        self.recorder.metrics(step, metrics)
+        for alarm in alarms:
+            self.recorder.alarm(step, f"**{alarm.name}**: {alarm.message}")
+        self.recorder.teaching(step, data.proposed, data.outcomes, data.probes, asdict(stats), components.teacher.decisions())
         return metrics, alarms
 
-    def roll_out(self) -> StepData:
-        """The dialogues of the next step, counted and measured; groups without contrast are replaced where that is asked for.
+    def roll_out(self, step: int) -> StepData:
+        """The dialogues of a step, counted and measured; groups without contrast are replaced where the settings ask for it.
 
         Raises:
             RuntimeError: the pool broke.
         """
-        proposed = self.prefetcher.fill(self.state.step + 1)
+        teacher, pool, version = self.components.teacher, self.components.pool, self.components.learner.policy_version
+        proposed = self.prefetcher.fill(step)
         groups, panel = self.prefetcher.take()
         self.state.count([*groups, *panel])
-        groups, stale = self.split_by_age(groups)
-        data = StepData(proposed=proposed, groups=groups, outcomes=self.measure(groups), stale=stale, panel=panel)
-        wanted = len(trainable(groups))
-        while data.num_rounds < self.config.resampling.max_rounds:
-            missing = wanted - len(self.with_contrast(data))
-            if missing <= 0:
-                break
-            more = self.components.teacher.propose(missing, policy_version=self.components.learner.policy_version)
-            self.components.pool.submit(more)
-            played = self.components.pool.ready(len(more))
+
+        # Groups that are too old are not trained on, and their tasks expire.
+        bound = self.config.rollout.max_staleness
+        young = [group for group in groups if is_fresh(group, policy_version=version, max_staleness=bound)]
+        stale = [group for group in groups if not is_fresh(group, policy_version=version, max_staleness=bound)]
+        teacher.expire([group.task.uid for group in stale], reason=f"older than rollout.max_staleness={bound}")
+
+        data = StepData(proposed=proposed, groups=young, outcomes=self.measure(young), stale=stale, panel=panel)
+        if self.config.probe.teaches:
+            # The teacher did not issue the panel and does not train on it.
+            for group in panel:
+                assert isinstance(group.task, ProbeTask)
+                probe = group.task.as_observed(step=step, policy_version=group.rollouts[0].policy_versions[1])
+                data.probes += self.measure([replace(group, task=probe)])
+        wanted = len(data.trainable())
+        while data.num_rounds < self.config.resampling.max_rounds and (missing := wanted - len(self.with_contrast(data))) > 0:
+            more = teacher.propose(missing, policy_version=version)
+            pool.submit(more)
+            played = pool.ready(len(more))
             self.state.count(played)
             data.proposed += more
             data.groups += played
@@ -119,24 +155,14 @@ class TrainingRun:
         self.latest = data.groups
         return data
 
-    def learn(self, data: StepData) -> tuple[dict[str, float], dict[str, float], UpdateStats]:
-        """Teacher and policy learn from a step's dialogues, and the engines get the new weights.
-
-        Returns:
-            Metrics of the update and the dialogues, metrics of the probe panel, and what the teacher observed of the update.
+    def update(self, data: StepData) -> dict[str, float]:
+        """Updates the policy on a step's groups; returns the update's metrics.
 
         Raises:
-            RuntimeError: too many dialogues broke, too many optimiser steps were skipped, engines sampled by other weights, or new weights
-                did not arrive.
+            RuntimeError: too many optimiser steps were skipped, or engines sampled by other weights than the learner's.
         """
-        config, components, learner = self.config, self.components, self.components.learner
-        observed = as_observed(data.panel, step=self.state.step + 1) if config.probe.teaches else []
-        data.probes = self.measure(observed)
-        components.teacher.observe([*data.outcomes, *data.probes])
-        components.errors.observe(data.groups)
-        panel = self.panel_metrics(data.panel)
-
-        algorithm, sampled_by = components.algorithm, learner.policy_version
+        config, learner, algorithm = self.config, self.components.learner, self.components.algorithm
+        sampled_by = learner.policy_version
         batch = learner.prepare(collate(trainable_groups(self.with_contrast(data), compares_siblings=algorithm.compares_siblings)))
         batch = algorithm.add_advantages(batch)
         metrics = off_policy_metrics(data.groups, policy_version=sampled_by, num_dropped=len(data.stale))
@@ -146,73 +172,53 @@ class TrainingRun:
                 callback.after_update(self)
         if self._shares_gpu:
             learner.give_back_memory()
-        is_exact = config.computes_in_float32 and not config.rollout.max_staleness
-        require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)
-        metrics |= dialogue_metrics(data.groups, success_emotion=config.teacher.success_emotion) | signal_metrics(data.outcomes)
-        stats = update_stats(metrics, step=self.state.step + 1, policy_version=learner.policy_version)
-        components.teacher.on_update(stats)
-        return metrics | self.sync_weights(data.groups), panel, stats
+        difference = metrics["training/rollout_logprob_abs_diff_mean"]
+        if config.computes_in_float32 and not config.rollout.max_staleness and difference > TOLERANCE:
+            raise RuntimeError(
+                f"engines must sample by the learner's weights of version {sampled_by}, got logprobs {difference:.2g} nats apart on "
+                "average; a prefix cache that outlives its weights does that, or another dtype than policy.dtype"
+            )
+        return metrics
 
     def sync_weights(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
-        """Sends the learner's weights to the engines, and compares the logprobs of both on dialogues of this step."""
-        pool, learner = self.components.pool, self.components.learner
+        """Sends the learner's weights to the engines, and compares the logprobs of both on dialogues of this step.
+
+        Raises:
+            RuntimeError: an engine scores by other weights than the learner's.
+        """
+        config, pool, learner = self.config, self.components.pool, self.components.learner
         started = time.monotonic()
         pool.load_weights(learner.live_weights(), learner.policy_version)
         sent = time.monotonic()
-        sequences = canaries(groups, max_context=self.config.rollout.max_context)
-        difference = largest_difference(sequences, engines=pool.score, learner=learner.score)
-        require_arrival(difference, policy_version=learner.policy_version, is_fp32=self.config.computes_in_float32)
+        difference = arrival_difference(groups, engines=pool.score, learner=learner.score, max_context=config.rollout.max_context)
+        if config.computes_in_float32 and difference > TOLERANCE:
+            raise RuntimeError(
+                f"weights of version {learner.policy_version} must reach every engine, got logprobs {difference:.2g} nats from the "
+                "learner's"
+            )
         return {"timing_s/update_weights": sent - started, "rollout/arrival_logprob_diff": difference}
 
-    def measure(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
-        """What a teacher observes of each group."""
-        return [measure(group, success_emotion=self.config.teacher.success_emotion) for group in groups]
-
-    def with_contrast(self, data: StepData) -> list[RolloutGroup]:
-        """The groups to train on: all that may be, and where groups are replaced only those whose rollouts differ."""
-        groups, outcomes, resampling = trainable(data.groups), trainable(data.outcomes), self.config.resampling
-        if not resampling.enabled:
-            return groups
-        return [group for group, outcome in zip(groups, outcomes, strict=True) if has_contrast(outcome, resampling.contrast)]
-
-    def split_by_age(self, groups: Sequence[RolloutGroup]) -> tuple[list[RolloutGroup], list[RolloutGroup]]:
-        """Groups that may be trained on, and those that are too old, whose tasks expire."""
-        version, bound = self.components.learner.policy_version, self.config.rollout.max_staleness
-        is_young = [is_fresh(group, policy_version=version, max_staleness=bound) for group in groups]
-        stale = [group for group, young in zip(groups, is_young, strict=True) if not young]
-        self.components.teacher.expire([group.task.uid for group in stale], reason=f"older than rollout.max_staleness={bound}")
-        return [group for group, young in zip(groups, is_young, strict=True) if young], stale
-
     def panel_metrics(self, panel: Sequence[RolloutGroup]) -> dict[str, float]:
-        """Rewards of the probe panel, and whether the policy's replies depend on whom they answer; measured before the update."""
+        """Rewards of the probe panel, and whether the policy's replies depend on whom they answer; nothing without it."""
         if not panel:
             return {}
         rollouts = [group.rollouts[0] for group in panel]
         metrics = probe_metrics(rollouts)
         return metrics | retrieval_metrics(rollouts, self.components.learner.score, num_contexts=self.config.probe.num_contexts)
 
+    def measure(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
+        """The outcome of each group, as a teacher observes it."""
+        return [measure(group, success_emotion=self.config.teacher.success_emotion) for group in groups]
+
+    def with_contrast(self, data: StepData) -> list[RolloutGroup]:
+        """The groups to train on: all that may be, and where groups are replaced only those whose sound rollouts differ."""
+        resampling, chosen = self.config.resampling, []
+        for group, outcome in data.trainable():
+            values = outcome.successes if resampling.contrast == "success" else outcome.rewards
+            if not resampling.max_rounds or len({values[i] for i in outcome.surviving}) > 1:
+                chosen.append(group)
+        return chosen
+
     def budget_fraction(self) -> float:
         """Fraction of the budget that is used up."""
         return self.config.budget.fraction(policy_tokens=self.state.policy_tokens, steps=self.state.step)
-
-    def record(self, data: StepData, metrics: dict[str, float], alarms: Sequence[Alarm], stats: UpdateStats) -> None:
-        """Writes the step's transcripts, metrics and alarms, and everything the teacher issued and observed."""
-        step = self.state.step
-        if data.panel:
-            self.recorder.panel(step, self.panel, data.panel)
-        self.recorder.step_dialogues(step, data.groups, data.stale)
-        self.recorder.metrics(step, metrics)
-        for alarm in alarms:
-            self.recorder.alarm(step, f"**{alarm.name}**: {alarm.message}")
-        self.recorder.teaching(step, data.proposed, data.outcomes, data.probes, asdict(stats), self.components.teacher.decisions())
-
-
-def trainable(groups: Sequence[Played]) -> list[Played]:
-    """Groups, or their outcomes, that the policy may learn from: all but those that a teacher issued for the score alone."""
-    return [group for group in groups if not (isinstance(group.task, TaskSpec) and group.task.mode is Mode.UNLEARNED)]
-
-
-def has_contrast(outcome: GroupOutcome, contrast: Contrast) -> bool:
-    """Whether the sound rollouts of a group differ in success or reward."""
-    values = outcome.successes if contrast is Contrast.SUCCESS else outcome.rewards
-    return len({values[i] for i in outcome.surviving}) > 1

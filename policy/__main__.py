@@ -10,8 +10,6 @@ from pathlib import Path
 
 from simulator.study_commands import add_study_commands
 
-INTERRUPTED = 128 + signal.SIGINT
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command and runs it; returns the exit code."""
@@ -29,25 +27,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if of_study:
             return of_study(options)
-        print(build(options))
+        from policy.prior import DemonstrationConfig, PriorConfig
+        from policy.prior.prior import build_into, build_prior
+
+        settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
+        demonstrations = DemonstrationConfig(narrow=options.narrow)
+        config = PriorConfig(seed=options.seed, thinking=options.thinking, demonstrations=demonstrations, **settings)
+        print(build_into(config, options.out) if options.out else build_prior(config))
     except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     except KeyboardInterrupt:
         print("interrupted; nothing was left behind", file=sys.stderr)
-        return INTERRUPTED
+        return 128 + signal.SIGINT
     return 0
-
-
-def build(options: argparse.Namespace) -> Path:
-    """Builds the prior that the options describe and returns its folder."""
-    from policy.config import DemonstrationConfig, PriorConfig
-    from policy.prior.prior import build_into, build_prior
-
-    settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
-    demonstrations = DemonstrationConfig(narrow=options.narrow)
-    config = PriorConfig(seed=options.seed, thinking=options.thinking, demonstrations=demonstrations, **settings)
-    return build_into(config, options.out) if options.out else build_prior(config)
 
 
 if __name__ == "__main__":

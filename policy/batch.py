@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from policy.config import LearnerConfig
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome
 
@@ -115,12 +116,9 @@ class Batch:
         scores_BT[self.loss_mask_BT] = score(sequences)[sequences.loss_mask_BT]
         return scores_BT
 
-    def micro_batches(self, *, max_rows: int, max_tokens: int) -> list[Tensor]:
-        """Rows in pieces that fit into memory, longest first, so that padding is small and running out of memory shows at once.
-
-        Args:
-            max_rows: rows a piece.
-            max_tokens: tokens a piece, padding included; a single longer row is a piece of its own.
+    def micro_batches(self, config: LearnerConfig) -> list[Tensor]:
+        """Rows in pieces of at most `micro_batch_rows` rows and `micro_batch_tokens` tokens, padding included, longest first: so padding
+        is small, and running out of memory shows at once. A single longer row is a piece of its own.
 
         Returns:
             Row indices, int64 [R] each; rows without a trained token are in none.
@@ -129,7 +127,7 @@ class Batch:
         order = torch.argsort(needed_B, descending=True, stable=True)
         rows, pieces = order[needed_B[order] > 0], []
         while len(rows):
-            size = min(max_rows, max(1, max_tokens // int(needed_B[rows[0]])))
+            size = min(config.micro_batch_rows, max(1, config.micro_batch_tokens // int(needed_B[rows[0]])))
             pieces.append(rows[:size])
             rows = rows[size:]
         return pieces
@@ -161,7 +159,7 @@ def collate(groups: Sequence[RolloutGroup]) -> Batch:
     """All rollouts of `groups` as one batch, in order; a broken one becomes a row that nothing is learned from."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
-        arrays = (rollout.role_ids, rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
+        arrays = (rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
         assert {len(array) for array in arrays} == {len(rollout.token_ids)}, "a rollout's arrays must be of one length"
         assert not any(rollout.loss_mask[segment][:1].any() for segment in rollout.segments), (
             "a sequence's first token cannot have been sampled: nothing comes before it"

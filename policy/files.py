@@ -12,19 +12,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from safetensors import SafetensorError
 
 LOCK = ".attune-own-folder"
 """Not `.lock`: other programs leave a free one in folders that they keep, such as uv in every environment."""
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FULL_MESSAGE = re.compile(
-    r"inline_container|PytorchStreamWriter|iostream error|No space left|os error (28|122|27)\b|quota exceeded", re.IGNORECASE
-)
-"""How torch, safetensors and tokenizers report a full disk."""
 INDEX = "model.safetensors.index.json"
 
 
@@ -44,68 +38,51 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
 
     def __init__(self, prefix: str, *, parent: Path | None = None) -> None:
         parent = parent or Path(tempfile.gettempdir())
-        remove_abandoned(prefix, parent)
+        for lock in parent.glob(f"{prefix}*/{LOCK}"):
+            with suppress(OSError), lock.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = lock.parent.lstat().st_uid == os.geteuid() and not lock.parent.is_symlink()
+                if is_ours and file.read() == platform.node().encode():
+                    self._empty(lock.parent)
+                    lock.unlink()
+                    lock.parent.rmdir()
         super().__init__(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
-        self._lock = _locked(Path(self.name))
+        draft = Path(self.name) / f"{LOCK}-to-be"  # so that the lock is never found free
+        self._lock = draft.open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.write(platform.node().encode())
+            self._lock.flush()
+            draft.replace(Path(self.name) / LOCK)
+        except OSError:
+            self._lock.close()
 
     def cleanup(self) -> None:
         """Removes the folder with all that is in it, now rather than at the end of the process."""
-        _empty(Path(self.name))
+        self._empty(Path(self.name))
         # Closed before it is removed: NFS keeps open files under another name.
-        if self._lock:
-            self._lock.close()
+        self._lock.close()
         with suppress(OSError):
             (Path(self.name) / LOCK).unlink()
         super().cleanup()
 
+    @staticmethod
+    def _empty(folder: Path) -> None:
+        """Removes all but the lock, which goes last, so that an interrupted removal can be resumed."""
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                with suppress(OSError):
+                    path.unlink()
+
 
 def first_writable(*folders: Path) -> Path:
-    """The first of these folders that can be written.
-
-    Raises:
-        ValueError: none can.
-    """
+    """The first of these folders that can be written; raises ValueError where none can."""
     for folder in folders:
         with suppress(OSError), tempfile.TemporaryDirectory(prefix=".attune-", dir=folder):
             return folder
     raise ValueError(f"a folder for temporary files must be writable, got none among {', '.join(map(str, folders))}")
-
-
-def remove_abandoned(prefix: str, parent: Path) -> None:
-    """Removes folders of this user on this machine whose names begin so and whose process ended without doing it."""
-    for lock in parent.glob(f"{prefix}*/{LOCK}"):
-        with suppress(OSError), lock.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = lock.parent.lstat().st_uid == os.geteuid() and not lock.parent.is_symlink()
-            if is_ours and file.read() == platform.node().encode():
-                _empty(lock.parent)
-                lock.unlink()
-                lock.parent.rmdir()
-
-
-def _empty(folder: Path) -> None:
-    """Removes all but the lock, which goes last, so that an interrupted removal can be resumed."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name != LOCK:
-            with suppress(OSError):
-                path.unlink()
-
-
-def _locked(folder: Path) -> IO[bytes] | None:
-    """The folder's lock, held until it is closed; None where the file system has none."""
-    draft = folder / f"{LOCK}-to-be"  # so that the lock is never found free
-    file = draft.open("wb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.write(platform.node().encode())
-        file.flush()
-        os.replace(draft, folder / LOCK)
-    except OSError:
-        file.close()
-        return None
-    return file
 
 
 def share_like_folder(path: Path) -> None:
@@ -116,9 +93,14 @@ def share_like_folder(path: Path) -> None:
 
 def why_full(error: BaseException, folder: Path) -> str:
     """A sentence that the disk under a folder is full and what to do; empty for another error."""
+    # As torch, safetensors and tokenizers report it.
+    message = r"inline_container|PytorchStreamWriter|iostream error|No space left|os error (28|122|27)\b|quota exceeded"
     seen: BaseException | None = error
     while seen is not None:
-        is_full = seen.errno in FULL if isinstance(seen, OSError) and seen.errno else bool(FULL_MESSAGE.search(str(seen)))
+        if isinstance(seen, OSError) and seen.errno:
+            is_full = seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else:
+            is_full = bool(re.search(message, str(seen), re.IGNORECASE))
         if is_full:
             place = Path(str(seen.filename)) if isinstance(seen, OSError) and seen.filename else folder
             there = next((path for path in (place, *place.absolute().parents) if path.is_dir()), folder)
@@ -139,11 +121,7 @@ def as_os_error() -> Iterator[None]:
 
 
 def flush(path: Path) -> None:
-    """Forces a file or a folder to the disk: a rename may otherwise survive a power cut that its contents do not.
-
-    Raises:
-        OSError: the disk is full or gone.
-    """
+    """Forces a file or a folder to the disk: a rename may otherwise survive a power cut that its contents do not."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -157,9 +135,7 @@ def flush(path: Path) -> None:
 
 def headers(model_folder: Path) -> dict[str, dict[str, Any]]:
     """By tensor its dtype, shape and offsets, from the headers of safetensors files; of weights in pieces those that their index names.
-
-    Raises:
-        ValueError: a file is missing or damaged.
+    Raises ValueError for a missing or damaged file.
     """
     index, found = model_folder / INDEX, dict[str, dict[str, Any]]()
     try:
@@ -172,8 +148,3 @@ def headers(model_folder: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"policy.model must hold safetensors files that can be read, got {str(model_folder)!r}: {error}") from error
     found.pop("__metadata__", None)
     return found
-
-
-def num_weights(model_folder: Path) -> int:
-    """How many numbers all tensors have together; 0 where there are no safetensors files."""
-    return sum(prod(header["shape"]) for header in headers(model_folder).values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,13 +18,11 @@ from policy.algorithms.algorithms import Algorithm
 from policy.algorithms.critic import Critic
 from policy.batch import Batch
 from policy.config import LearnerConfig
-from policy.diagnosis import naming_settings_for_memory, why_not_finite
-from policy.lora import adapter_parameters, make_trainable, merged_parameters
-from policy.metrics import TRACE_METRICS, TokenMeans, TokenTrace
+from policy.lora import adapter_parameters, merged_parameters
+from policy.metrics import TokenMeans, TokenTrace, why_not_finite
 from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
 from policy.process import choose_kernels
 
-MAX_SKIPPED_IN_A_ROW = 3
 METRICS = (
     "actor/pg_loss",
     "actor/entropy",
@@ -40,7 +39,11 @@ METRICS = (
     "training/rollout_logprob_abs_diff_mean",
     "training/rollout_logprob_abs_diff_max",
     "training/mismatch_kl",
-    *TRACE_METRICS,
+    "actor/entropy_forking",
+    "actor/logprob_advantage_cov",
+    "training/mismatch_k1",
+    "training/mismatch_chi2",
+    "training/effective_share",
 )
 """Keys that every update reports, NaN where nothing was measured (no reference, nothing to train on)."""
 
@@ -85,9 +88,12 @@ class Learner:
         if config.gradient_checkpointing:
             recompute_layers(self.model)
         self.reference = None if reference is None else reference.to(config.device).eval().requires_grad_(False)
-        self.optimizer = torch.optim.AdamW(
-            make_trainable(self.model), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
-        )
+        adapters = list(adapter_parameters(self.model).values())
+        self.model.requires_grad_(not adapters)
+        for parameter in adapters:
+            parameter.requires_grad_(True)
+        trained = adapters or list(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(trained, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
         choose_kernels(self.model)
         self.policy_version = 0
         """Names the weights: +1 with each update that changed them."""
@@ -106,7 +112,7 @@ class Learner:
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with the reference's logprobs and the critic's values, where there are such models and it lacks them."""
-        with naming_settings_for_memory(self.config, self.model):
+        with self._naming_settings_for_memory():
             if (reference := self.reference) is not None and batch.ref_logprobs_BT is None:
                 batch = replace(batch, ref_logprobs_BT=batch.score_by_segment(lambda rows: self._logprobs(reference, rows)))
             if self.critic is not None and batch.values_BT is None:
@@ -128,17 +134,13 @@ class Learner:
                 why, of all that this update skipped. Or the GPU has too little memory.
         """
         batch = self.prepare(batch).by_segment()
-        with naming_settings_for_memory(self.config, self.model):
-            return self._update(batch, budget_fraction)
-
-    def _update(self, batch: Batch, budget_fraction: float) -> dict[str, float]:
         started, cpu_started, steps_before = time.perf_counter(), time.process_time(), self.num_steps
         config, critic = self.config, self.critic
         self._lr = config.lr * (1.0 - (1.0 - config.lr_end) * min(1.0, budget_fraction))
         self.why_skipped = []
         grad_norms: list[float] = []
         trace, means = TokenTrace(), TokenMeans()
-        if batch.num_trained:
+        with self._naming_settings_for_memory():
             warms_up = critic is not None and critic.is_warming_up
             is_one_step = config.epochs * config.num_minibatches == 1 and not self.algorithm.selects and not warms_up
             is_traced = False
@@ -146,13 +148,15 @@ class Learner:
                 batch = replace(batch, old_logprobs_BT=batch.rollout_logprobs_BT)
             elif not is_one_step:
                 batch, is_traced = replace(batch, old_logprobs_BT=self._logprobs(self.model, batch, trace)), True
+            is_own = bool((batch.policy_versions_B2[batch.loss_mask_BT.any(dim=1)] == self.policy_version).all())
             minibatches = [batch.rows(rows_R) for _ in range(config.epochs) for rows_R in self._minibatches(batch)]
             for number, part in enumerate(minibatches):
-                if warms_up:
-                    self._teach_critic(part)
+                if critic is not None and warms_up:
+                    if self._may_step(critic.backward(part)):
+                        critic.step()
                     continue
                 part = self.algorithm.select(part, partial(self._logprobs, self.model, part))
-                if number == 0 and not self._recomputes and self._is_own(batch):
+                if number == 0 and not self._recomputes and is_own:
                     # The first minibatch is trained on by the weights that sampled it: their own logprobs are the old ones.
                     part = replace(part, old_logprobs_BT=None)
                 grad_norms.append(self._step(part, means, trace if number == 0 and not is_traced else None))
@@ -177,14 +181,12 @@ class Learner:
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
         rows = batch.needed_B.nonzero().squeeze(1)
+        if not len(rows):
+            return []
         if self.config.num_minibatches == 1:
             return [rows]
         shuffled = rows[torch.randperm(len(rows), generator=self._order)]
         return shuffled.tensor_split(min(self.config.num_minibatches, len(rows)))
-
-    def _is_own(self, batch: Batch) -> bool:
-        """Whether all of it was sampled by the present weights."""
-        return bool((batch.policy_versions_B2[batch.loss_mask_BT.any(dim=1)] == self.policy_version).all())
 
     def _step(self, part: Batch, means: TokenMeans, trace: TokenTrace | None) -> float:
         """One optimiser step over all of `part`; returns the gradient's norm before clipping.
@@ -196,27 +198,37 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(part)
         suspects: list[Batch] = []
-        for rows_R in self._micro_batches(part):
+        for rows_R in part.micro_batches(self.config):
             micro = part.rows(rows_R).to(self.config.device)
-            logprobs_N, entropies_N = self._score(self.model, micro, entropy_gradient=self.algorithm.needs_entropy_gradient)
+            logprobs_N, entropies_N = self._score(self.model, micro, entropy_gradient=self.algorithm.entropy_coef > 0)
             if trace is not None:
-                _add(trace, micro, logprobs_N.detach(), entropies_N.detach())
+                trace.add(micro, logprobs_N.detach(), entropies_N.detach())
             total, metrics = self.algorithm.loss(logprobs_N, entropies_N, micro)
             (total / denominator).backward()
             micro_loss = float(total.detach()) / denominator
             suspects += [] if math.isfinite(micro_loss) else [micro]
             loss += micro_loss
             means.add(metrics)
-        critic_reason = self.critic.backward(part) if self.critic else ""
+        reason = self.critic.backward(part) if self.critic else ""
         total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
         grad_norm = float(total_norm)
-        if critic_reason or not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            reason = f"the loss was {loss} and the gradient's norm {grad_norm}; {self._why_not_finite(part, suspects)}"
-            self._skip_step(critic_reason or reason)
+        if not (reason or (math.isfinite(loss) and math.isfinite(grad_norm))):
+            columns = {
+                "engine's logprob": part.rollout_logprobs_BT,
+                "reference's logprob": part.ref_logprobs_BT,
+                "reward": part.rewards_B,
+                "advantage": part.advantages_BT,
+                "logprob before the update": part.old_logprobs_BT,
+            }
+            gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
+            cause = why_not_finite(
+                part, columns, suspects, score=lambda micro: torch.stack(self._score(self.model, micro)).sum(0), gradients=gradients
+            )
+            reason = f"the loss was {loss} and the gradient's norm {grad_norm}; {cause}"
+        if not self._may_step(reason):
             return grad_norm
         torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.max_grad_norm, total_norm)
         self.num_steps += 1
-        self._skipped_in_a_row = 0
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr * min(1.0, self.num_steps / (self.config.warmup_steps + 1))
         self.optimizer.step()
@@ -224,43 +236,43 @@ class Learner:
             self.critic.step()
         return grad_norm
 
-    def _teach_critic(self, part: Batch) -> None:
-        """An optimiser step of the critic alone."""
-        assert self.critic is not None, "there must be a critic to teach"
-        if reason := self.critic.backward(part):
-            self._skip_step(reason)
-        else:
-            self._skipped_in_a_row = 0
-            self.critic.step()
+    def _may_step(self, reason: str) -> bool:
+        """Counts an optimiser step as skipped where there is a reason for it.
 
-    def _skip_step(self, reason: str) -> None:
+        Raises:
+            RuntimeError: it is the third in a row.
+        """
+        if not reason:
+            self._skipped_in_a_row = 0
+            return True
         self.num_skipped += 1
         self._skipped_in_a_row += 1
         self.why_skipped.append(reason)
-        if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+        if self._skipped_in_a_row >= 3:
             raise RuntimeError(
                 f"the learner skipped {self._skipped_in_a_row} optimiser steps in a row at policy version {self.policy_version}: "
                 f"{'; then '.join(self.why_skipped)}; lower learner.lr where the weights are at fault, "
                 "then resume from the newest checkpoint"
             )
+        return False
 
-    def _why_not_finite(self, part: Batch, suspects: Sequence[Batch]) -> str:
-        columns = (
-            ("engine's logprob", part.rollout_logprobs_BT),
-            ("reference's logprob", part.ref_logprobs_BT),
-            ("reward", part.rewards_B),
-            ("advantage", part.advantages_BT),
-            ("logprob before the update", part.old_logprobs_BT),
-        )
-        gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
-        return why_not_finite(
-            part, columns, suspects, score=lambda micro: torch.stack(self._score(self.model, micro)).sum(0), gradients=gradients
-        )
+    @contextmanager
+    def _naming_settings_for_memory(self) -> Iterator[None]:
+        """Names the settings to change where a GPU has too little memory for the computation within, in a RuntimeError."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            config = self.config
+            switch = "" if config.gradient_checkpointing else "set learner.gradient_checkpointing=true, "
+            adapters = "" if adapter_parameters(self.model) else ", or train adapters in a new run (policy.lora.rank)"
+            raise RuntimeError(
+                f"learner.micro_batch_tokens must be such that an update fits into the memory of {config.device}, got "
+                f"{config.micro_batch_tokens} ({'. '.join(str(error).split('. ')[:2])}); lower it, learner.micro_batch_rows="
+                f"{config.micro_batch_rows} or learner.logit_chunk_mb={config.logit_chunk_mb}, {switch}"
+                f"or lower policy.gpu_memory_share where engines are on the same GPU, and go on{adapters}"
+            ) from error
 
     # Scores --------------------------------------------------------------------------------------------------------------------
-
-    def _micro_batches(self, batch: Batch) -> list[Tensor]:
-        return batch.micro_batches(max_rows=self.config.micro_batch_rows, max_tokens=self.config.micro_batch_tokens)
 
     def _score(self, model: PreTrainedModel, micro: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Logprobs and entropies [N] of the trained tokens of one micro-batch, nats, in one pass of the model."""
@@ -280,7 +292,7 @@ class Learner:
     def _logprobs(self, model: PreTrainedModel, batch: Batch, trace: TokenTrace | None = None) -> Tensor:
         """Logprobs [B, T] of a whole batch, 0 outside the loss mask, on the CPU; traced where there is a trace to write."""
         logprobs_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R in self._micro_batches(batch):
+        for rows_R in batch.micro_batches(self.config):
             micro = batch.rows(rows_R)
             on_device = micro.to(self.config.device)
             logprobs_N, entropies_N = self._score(model, on_device)
@@ -288,7 +300,7 @@ class Learner:
             row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
             logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
             if trace is not None:
-                _add(trace, on_device, logprobs_N, entropies_N)
+                trace.add(on_device, logprobs_N, entropies_N)
         return logprobs_BT
 
     @torch.no_grad()
@@ -302,7 +314,7 @@ class Learner:
         return token_logprobs_and_entropy(self.model, token_ids_BT, mask_BT, scored_BT, logit_chunk_mb=chunk_mb)[0].tolist()
 
     def give_back_memory(self) -> None:
-        """Frees memory that an update left reserved on its GPU: an engine of the same card that restarts needs it."""
+        """Frees memory that an update left reserved on its GPU, for an engine of the same card that restarts."""
         if self.model.device.type == "cuda":
             with torch.cuda.device(self.model.device):
                 torch.cuda.empty_cache()
@@ -362,9 +374,3 @@ class Learner:
 
     def _shapes(self) -> dict[str, list[int]]:
         return {name: list(parameter.shape) for name, parameter in self.model.named_parameters()}
-
-
-def _add(trace: TokenTrace, micro: Batch, logprobs_N: Tensor, entropies_N: Tensor) -> None:
-    assert micro.advantages_BT is not None, "an update needs advantages"
-    mask_BT = micro.loss_mask_BT
-    trace.add(micro.rollout_logprobs_BT[mask_BT], logprobs_N, entropies_N, micro.advantages_BT[mask_BT])

@@ -5,7 +5,7 @@ Source: arXiv 2106.09685; the layers are those of the package `peft`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,12 +13,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from policy.config import LoraConfig, check_lora
-
-FROZEN = ".base_layer."
-"""In the names of an adapted layer's own parameters."""
-ADAPTERS = ("lora_A", "lora_B")
-EVERY_LAYER = "all-linear"
-EMBEDDING_ADAPTER = "lora_embedding_"
 
 
 def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> PreTrainedModel:
@@ -35,14 +29,22 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
     check_lora(config)
     import peft
 
+    def ends_with(name: str, target: str) -> bool:
+        return f".{name}".endswith(f".{target}")
+
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     is_tied = head is not None and head.weight is embedding.weight
-    named = [] if config.targets == EVERY_LAYER else [name.strip() for name in config.targets.split(",")]
-    targets = named or EVERY_LAYER
-    settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
-    not_linear = _joined_experts(model, named)
-    adapted: dict[str, nn.Module] = {}
+    named = [] if config.targets == "all-linear" else [name.strip() for name in config.targets.split(",")]
+    not_linear, adapted = "", dict[str, nn.Module]()
+    # Experts joined in one parameter; scales, convolutions and gates have as many dimensions, and stay as norms do.
+    for layer, module in model.named_modules():
+        for name, parameter in module.named_parameters(prefix=layer, recurse=False):
+            is_target = not named or any(ends_with(name, target) or ends_with(layer, target) for target in named)
+            if "expert" in name and parameter.dim() >= 3 and is_target:
+                not_linear = not_linear or name
     if not not_linear:
+        targets = named or "all-linear"
+        settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
@@ -58,58 +60,29 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
             f"policy.lora.targets must leave out layers that are not linear, as experts joined in one parameter and their router, "
             f"got {config.targets!r}, which means {not_linear}; name linear layers, as in q_proj,k_proj,v_proj,o_proj"
         )
-    if unmet := [target for target in named if not any(_ends_with(name, target) for name in adapted)]:
+    if unmet := [target for target in named if not any(ends_with(name, target) for name in adapted)]:
         raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {unmet[0]!r} in {config.targets!r}")
     # An embedding's adapter is another kind of layer, and a tied pair is sent as one matrix, which is not the adapted one.
-    if any(EMBEDDING_ADAPTER in name for name, _ in model.named_parameters()):
+    if any("lora_embedding_" in name for name, _ in model.named_parameters()):
         raise ValueError(f"policy.lora.targets must leave embeddings out, got {config.targets!r}")
     if is_tied and model.get_output_embeddings() is not head:
         raise ValueError(f"policy.lora.targets must leave out an output head that is the embedding, got {config.targets!r}")
     return model
 
 
-def _joined_experts(model: nn.Module, named: Sequence[str]) -> str:
-    """The first targeted parameter that holds the matrices of several experts; empty without one. No names mean all layers."""
-    for layer, module in model.named_modules():
-        for name, parameter in module.named_parameters(prefix=layer, recurse=False):
-            # Scales, convolutions and gates have as many dimensions, and stay as norms do.
-            is_joined = "expert" in name and parameter.dim() >= 3
-            if is_joined and (not named or any(_ends_with(name, end) or _ends_with(layer, end) for end in named)):
-                return name
-    return ""
-
-
-def _ends_with(name: str, target: str) -> bool:
-    """Whether a name, or its end from a dot on, is the target."""
-    return f".{name}".endswith(f".{target}")
-
-
-def is_adapter(name: str) -> bool:
-    """Whether a parameter belongs to an adapter."""
-    return any(part in ADAPTERS for part in name.split("."))
-
-
 def adapter_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The adapters' parameters by name; empty for a model without."""
-    return {name: parameter for name, parameter in model.named_parameters() if is_adapter(name)}
-
-
-def make_trainable(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters to train, with gradients on: the adapters' where there are any, else all."""
-    adapters = adapter_parameters(model)
-    model.requires_grad_(not adapters)
-    for parameter in adapters.values():
-        parameter.requires_grad_(True)
-    return list(adapters.values()) if adapters else list(model.parameters())
+    return {name: each for name, each in model.named_parameters() if {"lora_A", "lora_B"} & set(name.split("."))}
 
 
 @torch.no_grad()
 def merged_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter of the plain model by its name there, with its adapter added; of a tied pair only the first."""
+    adapters = adapter_parameters(model)
     for name, parameter in model.named_parameters():
-        if is_adapter(name):
+        if name in adapters:
             continue
-        layer, found, kind = name.rpartition(FROZEN)
+        layer, found, kind = name.rpartition(".base_layer.")
         if found and kind == "weight":
             adapted: Any = model.get_submodule(layer)
             (adapter,) = adapted.lora_A  # there is one, named by peft
@@ -122,5 +95,5 @@ def merged_state(model: nn.Module) -> dict[str, Tensor] | None:
     if not adapter_parameters(model):
         return None
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    buffers = {name.replace(FROZEN, "."): tensor for name, tensor in model.state_dict().items() if name not in parameters}
+    buffers = {name.replace(".base_layer.", "."): tensor for name, tensor in model.state_dict().items() if name not in parameters}
     return {**dict(merged_parameters(model)), **buffers}

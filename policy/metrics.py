@@ -1,4 +1,4 @@
-"""Metrics of a step's trained tokens: means over micro-batches, and how far engine and trainer differ.
+"""Metrics of a step's trained tokens: means over micro-batches, how far engine and trainer differ, and why a step is not finite.
 
 The same quantities for arrays, each with its meaning and source, are in `curriculum/collapse/indicators.py`.
 """
@@ -6,25 +6,15 @@ The same quantities for arrays, each with its meaning and source, are in `curric
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from policy.batch import Batch
+
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to +-20 before exp (verl, OpenRLHF)."""
-FORKING_SHARE = 0.2
-"""Share of the tokens, those of highest entropy, at which a policy is said to decide (arXiv 2506.01939)."""
-MAXIMA = ("actor/ratio_max", "training/rollout_logprob_abs_diff_max")
-"""Metrics that are the maximum over tokens; all others are means."""
-TRACE_METRICS = (
-    "actor/entropy_forking",
-    "actor/logprob_advantage_cov",
-    "training/mismatch_k1",
-    "training/mismatch_chi2",
-    "training/effective_share",
-)
-"""Metrics of `TokenTrace` that need all tokens at once, or products of them."""
 
 
 def k3(log_p_N: Tensor, log_q_N: Tensor) -> Tensor:
@@ -39,6 +29,8 @@ def k3(log_p_N: Tensor, log_q_N: Tensor) -> Tensor:
 class TokenMeans:
     """Means (or `MAXIMA`) over the tokens of many micro-batches; NaN stays NaN."""
 
+    MAXIMA = ("actor/ratio_max", "training/rollout_logprob_abs_diff_max")
+
     def __init__(self) -> None:
         self._num_tokens = 0
         self._totals: dict[str, float] = {}
@@ -47,7 +39,7 @@ class TokenMeans:
         """Takes in one micro-batch: by metric, the value of each of its tokens, [N]."""
         self._num_tokens += len(next(iter(metrics.values())))
         for key, values_N in metrics.items():
-            if key not in MAXIMA:
+            if key not in self.MAXIMA:
                 self._totals[key] = self._totals.get(key, 0.0) + float(values_N.sum())
                 continue
             highest, now = self._totals.get(key, -math.inf), float(values_N.max())
@@ -55,7 +47,7 @@ class TokenMeans:
 
     def metrics(self) -> dict[str, float]:
         """By metric."""
-        return {key: total if key in MAXIMA else total / self._num_tokens for key, total in self._totals.items()}
+        return {key: total if key in self.MAXIMA else total / self._num_tokens for key, total in self._totals.items()}
 
 
 class TokenTrace:
@@ -65,8 +57,10 @@ class TokenTrace:
         self._means = TokenMeans()
         self._columns: list[Tensor] = []
 
-    def add(self, rollout_logprobs_N: Tensor, logprobs_N: Tensor, entropies_N: Tensor, advantages_N: Tensor) -> None:
-        """Takes in one micro-batch: logprobs of the engine and of the trainer, nats, entropies, nats, and advantages."""
+    def add(self, micro: Batch, logprobs_N: Tensor, entropies_N: Tensor) -> None:
+        """Takes in one micro-batch with advantages: the trainer's logprobs and entropies of its trained tokens, nats."""
+        assert micro.advantages_BT is not None, "an update needs advantages"
+        rollout_logprobs_N, advantages_N = micro.rollout_logprobs_BT[micro.loss_mask_BT], micro.advantages_BT[micro.loss_mask_BT]
         differences_N = (logprobs_N - rollout_logprobs_N).abs()
         self._means.add(
             {
@@ -85,13 +79,54 @@ class TokenTrace:
             return {}
         rollout_N, logprobs_N, entropies_N, advantages_N = torch.cat(self._columns, dim=1).double()
         log_ratios_N = (logprobs_N - rollout_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-        num_forks = max(1, round(FORKING_SHARE * len(entropies_N)))
+        num_forks = max(1, round(0.2 * len(entropies_N)))  # at these a policy is said to decide (arXiv 2506.01939)
         mean_square = (2.0 * log_ratios_N).exp().mean()
-        values = (
-            entropies_N.topk(num_forks).values.mean(),
-            ((advantages_N - advantages_N.mean()) * (logprobs_N - logprobs_N.mean())).mean(),
-            -(logprobs_N - rollout_N).mean(),
-            mean_square - 1.0,
-            log_ratios_N.exp().mean().square() / mean_square,
-        )
-        return self._means.metrics() | dict(zip(TRACE_METRICS, map(float, values), strict=True))
+        return {
+            **self._means.metrics(),
+            "actor/entropy_forking": float(entropies_N.topk(num_forks).values.mean()),
+            "actor/logprob_advantage_cov": float(((advantages_N - advantages_N.mean()) * (logprobs_N - logprobs_N.mean())).mean()),
+            "training/mismatch_k1": float(-(logprobs_N - rollout_N).mean()),
+            "training/mismatch_chi2": float(mean_square - 1.0),
+            "training/effective_share": float(log_ratios_N.exp().mean().square() / mean_square),
+        }
+
+
+def why_not_finite(
+    batch: Batch,
+    columns: Mapping[str, Tensor | None],
+    suspects: Sequence[Batch],
+    *,
+    score: Callable[[Batch], Tensor],
+    gradients: Iterable[tuple[str, Tensor | None]],
+) -> str:
+    """Why a loss or its gradient is not finite: looked for in the loss's inputs, then in the weights' scores, then in the gradient.
+
+    Args:
+        batch: of the optimiser step.
+        columns: the loss's inputs by name, [B] or [B, T], most likely culprit first.
+        suspects: the micro-batches whose loss is not finite.
+        score: scores of a micro-batch's trained tokens by the weights, [N].
+        gradients: by parameter.
+    """
+
+    def listed(names: Sequence[str]) -> str:
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+    def broken(rows: Batch, column: Tensor) -> str:
+        """The trained rollouts in which a column holds a value that is not finite."""
+        mask_BT = rows.loss_mask_BT.cpu()
+        broken_B = ~column.cpu().isfinite() & mask_BT.any(dim=1) if column.dim() == 1 else (~column.cpu().isfinite() & mask_BT).any(dim=1)
+        return listed([rows.uids[row] for row in broken_B.nonzero().squeeze(1).tolist()])
+
+    for name, column in columns.items():
+        if column is not None and (rollouts := broken(batch, column)):
+            return f"the {name} of rollout {rollouts} is not finite"
+    for micro in suspects:
+        with torch.no_grad():
+            scores_BT = torch.zeros(micro.loss_mask_BT.shape).masked_scatter(micro.loss_mask_BT.cpu(), score(micro).cpu())
+        if rollouts := broken(micro, scores_BT):
+            return f"the score of rollout {rollouts} by the weights being trained is not finite"
+    if suspects:
+        return f"the loss of rollout {listed(suspects[0].uids)} is not finite although all its inputs are"
+    names = [name for name, gradient in gradients if gradient is not None and not gradient.isfinite().all()]
+    return f"the loss is finite, but the gradient of {listed(names)} is not" if names else "the gradient's norm overflows"

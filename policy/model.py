@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,33 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
-from policy.config import BYTES, EngineDtype
+from policy.config import EngineDtype
 from simulator.files import is_lfs_pointer
-from simulator.llm.config import why_no_key
+from simulator.llm.config import EndpointConfig
 
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-OLD_QUANTISED = ("quantize_config.json", "quant_config.json")
-"""Written by GPTQ and AWQ before config.json had a place for it."""
-REMEDY = "name the model that it was made from"
-LOGIT_CHUNK_MB = 64
-"""MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
-OURS_ALONE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is asked for on the Hub, and no code of a model's own is run, nor asked about on the terminal."""
-HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
 
 
 # Folders ---------------------------------------------------------------------------------------------------------------------------
+
+
+def weights_of(folder: Path) -> Iterator[Path]:
+    """The files of a model's weights, in order."""
+    yield from sorted(path for pattern in ("*.safetensors", "pytorch_model*.bin") for path in folder.glob(pattern))
+
+
+def check_gguf(folder: Path, *, called: str = "policy.model") -> None:
+    """Refuses a folder, or a file, that holds weights in GGUF alone.
+
+    Raises:
+        ValueError: it does.
+    """
+    if folder.suffix == ".gguf" or (any(folder.glob("*.gguf")) and not any(weights_of(folder))):
+        raise ValueError(
+            f"{called} must hold unquantised weights (*.safetensors), got {str(folder)!r} with GGUF files alone; "
+            "name the model that it was made from"
+        )
 
 
 def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
@@ -48,54 +58,37 @@ def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
     Raises:
         ValueError: it is quantised, holds GGUF files alone, needs code of its own, or has files that git did not fetch.
     """
+
+    def read(name: str) -> Mapping[str, Any]:
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ValueError(f"{called} must have a {name} with a JSON object, got {str(folder / name)!r}, which holds none")
+        return found
+
     check_gguf(folder, called=called)
     for path in (*sorted(folder.glob("*.json")), *weights_of(folder)):
         if is_lfs_pointer(path):
             raise ValueError(f"{called} must hold whole files, got {str(path)!r}, a Git LFS pointer; run `git lfs pull` in {folder}")
-    config = _json_of(folder / "config.json", called)
-    if method := _quantised_by(folder, config):
-        raise ValueError(f"{called} must hold unquantised weights, got {str(folder)!r}, quantised by {method}; {REMEDY}")
-    tokenizer = folder / "tokenizer_config.json"
-    has_own_code = config.get("auto_map") or (tokenizer.is_file() and _json_of(tokenizer, called).get("auto_map"))
+    config, method = read("config.json"), ""
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
+        if settings := part.get("quantization_config") or part.get("compression_config"):
+            method = method or str(settings.get("quant_method") or "an unnamed method")
+    for name in ("quantize", "quant"):  # GPTQ and AWQ, before config.json had a place for it
+        method = method or (name if (folder / f"{name}_config.json").is_file() else "")
+    if method:
+        raise ValueError(
+            f"{called} must hold unquantised weights, got {str(folder)!r}, quantised by {method}; name the model that it was made from"
+        )
+    tokenizer = read("tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    has_own_code = config.get("auto_map") or tokenizer.get("auto_map")
     if has_own_code and config.get("model_type") not in CONFIG_MAPPING_NAMES:
         raise ValueError(
             f"{called} must be a model that transformers knows, got {str(folder)!r}, which names code of its own (auto_map); "
             "such code is not run"
         )
-
-
-def check_gguf(folder: Path, *, called: str = "policy.model") -> None:
-    """Refuses a folder, or a file, that holds weights in GGUF alone.
-
-    Raises:
-        ValueError: it does.
-    """
-    if folder.suffix == ".gguf" or (any(folder.glob("*.gguf")) and not any(weights_of(folder))):
-        raise ValueError(f"{called} must hold unquantised weights (*.safetensors), got {str(folder)!r} with GGUF files alone; {REMEDY}")
-
-
-def weights_of(folder: Path) -> Iterator[Path]:
-    """The files of a model's weights, in order."""
-    yield from sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
-
-
-def _json_of(path: Path, called: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{called} must have a {path.name} with a JSON object, got {str(path)!r}, which is no JSON") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{called} must have a {path.name} with a JSON object, got {str(path)!r}, which holds another value")
-    return found
-
-
-def _quantised_by(folder: Path, config: Mapping[str, Any]) -> str:
-    """The method, in its own word; empty for weights that are not quantised."""
-    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
-        for name in ("quantization_config", "compression_config"):
-            if settings := part.get(name):
-                return str((isinstance(settings, dict) and settings.get("quant_method")) or "an unnamed method")
-    return next((name.partition("_config")[0] for name in OLD_QUANTISED if (folder / name).is_file()), "")
 
 
 def find_model(folder_or_id: str | Path) -> Path:
@@ -107,48 +100,44 @@ def find_model(folder_or_id: str | Path) -> Path:
     folder, name = Path(folder_or_id).expanduser(), str(folder_or_id)
     if folder.exists():
         check_gguf(folder)
-        if lacking := next(_lacking_files(folder), None):
+        if lacking := _lacking_files(folder):
             raise ValueError(f"policy.model must be a folder with config.json, weights and a tokenizer, got {name!r} without {lacking}")
-    elif isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
+        check_model_folder(folder)
+        return folder
+    if isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
         raise ValueError(f"policy.model must be a folder that exists or a Hugging Face id like 'Qwen/Qwen2.5-0.5B', got {name!r}")
-    else:
-        folder = _from_hub(name)
-    check_model_folder(folder)
-    return folder
+    patterns, cached = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin"), None
+    with suppress(OSError, HFValidationError):  # where it is not in the cache the Hub may have it
+        cached = Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
+    if cached is None or _lacking_files(cached):
+        for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+            # Its client strips whitespace, and prints a token that it cannot send.
+            if wrong := EndpointConfig.why_no_key(os.environ.get(variable, "none").strip()):
+                raise ValueError(f"{variable} must hold a token, got one that {wrong} (not shown)")
+        try:
+            cached = Path(snapshot_download(name, allow_patterns=patterns, etag_timeout=5))
+        except (OSError, HfHubHTTPError, HFValidationError) as error:
+            raise ValueError(
+                f"policy.model must be a folder that exists or a Hugging Face id, "
+                f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
+            ) from error
+    check_model_folder(cached)
+    return cached
 
 
-def _lacking_files(folder: Path) -> Iterator[str]:
-    wanted = {
-        "config.json": ("config.json",),
-        "weights (*.safetensors)": WEIGHTS,
-        "a tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
-    }
-    return (name for name, patterns in wanted.items() if not any(any(folder.glob(pattern)) for pattern in patterns))
-
-
-def _from_hub(name: str) -> Path:
-    try:
-        cached = Path(snapshot_download(name, allow_patterns=MODEL_FILES, local_files_only=True))
-        if next(_lacking_files(cached), None) is None:
-            return cached
-    except (OSError, HFValidationError):
-        pass  # not in the cache: the Hub may have it
-    for variable in HUB_TOKENS:
-        # Its client strips whitespace, and prints a token that it cannot send.
-        if wrong := why_no_key(os.environ.get(variable, "none").strip()):
-            raise ValueError(f"{variable} must hold a token, got one that {wrong} (not shown)")
-    try:
-        return Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5))
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise ValueError(
-            f"policy.model must be a folder that exists or a Hugging Face id, "
-            f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
-        ) from error
+def _lacking_files(folder: Path) -> str:
+    """The first part of a model that has no file; empty for a complete one."""
+    if not (folder / "config.json").exists():
+        return "config.json"
+    if not any(weights_of(folder)):
+        return "weights (*.safetensors)"
+    has_tokenizer = any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"))
+    return "" if has_tokenizer else "a tokenizer (tokenizer.json)"
 
 
 def has_tied_head(folder: Path) -> bool:
     """Whether a model's settings make its output head the embedding."""
-    return bool(AutoConfig.from_pretrained(folder, **OURS_ALONE).get_text_config().tie_word_embeddings)
+    return bool(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config().tie_word_embeddings)
 
 
 def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
@@ -164,7 +153,7 @@ def cache_bytes(model_folder: str | Path, *, num_tokens: int, dtype: EngineDtype
     try:
         heads = config.get("num_key_value_heads") or config["num_attention_heads"]
         width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        return 2 * int(config["num_hidden_layers"]) * int(heads) * int(width) * BYTES[dtype] * num_tokens
+        return 2 * int(config["num_hidden_layers"]) * int(heads) * int(width) * dtype.num_bytes * num_tokens
     except (KeyError, TypeError):
         return 0
 
@@ -186,7 +175,7 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
     folder = find_model(folder_or_id)
     try:
         with no_progress_bars():
-            model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", **OURS_ALONE, output_loading_info=True)
+            model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", **LOCAL, output_loading_info=True)
             tokenizer = load_tokenizer(folder)
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -196,31 +185,14 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
-    _make_savable(model, str(folder_or_id))
-    return model.eval(), tokenizer
-
-
-def _make_savable(model: PreTrainedModel, called: str) -> None:
-    """Mends generation settings that transformers loads and refuses to save, such as a temperature without sampling: a run would end at
-    its first checkpoint. Nothing here reads them but the tokens that end a reply.
-
-    Raises:
-        ValueError: they still could not be saved.
-    """
-    settings = model.generation_config
-    if settings is None:
-        return
-    try:
-        settings.validate(strict=True)
-    except ValueError:
-        settings.do_sample = True
+    # Transformers loads generation settings that it refuses to save, such as a temperature without sampling: a run would end at its first
+    # checkpoint. Nothing here reads them but the tokens that end a reply.
+    if (settings := model.generation_config) is not None:
         try:
             settings.validate(strict=True)
-        except ValueError as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(
-                f"policy.model must have a generation_config.json that can be saved again, got {called!r}: {reason}"
-            ) from error
+        except ValueError:
+            settings.do_sample = True
+    return model.eval(), tokenizer
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -230,7 +202,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     settings = folder / "tokenizer_config.json"
     named = json.loads(settings.read_text(encoding="utf-8")).get("tokenizer_class") if settings.is_file() else None
     generic = named in ("PreTrainedTokenizerFast", "TokenizersBackend") and (folder / "tokenizer.json").is_file()
-    return (PreTrainedTokenizerFast if generic else AutoTokenizer).from_pretrained(folder, **OURS_ALONE)
+    return (PreTrainedTokenizerFast if generic else AutoTokenizer).from_pretrained(folder, **LOCAL)
 
 
 @contextmanager
@@ -295,7 +267,7 @@ def token_logprobs_and_entropy(
     *,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
-    logit_chunk_mb: int = LOGIT_CHUNK_MB,
+    logit_chunk_mb: int = 64,
 ) -> tuple[Tensor, Tensor]:
     """Logprobs and exact entropies of the N masked tokens, in row-major order; logits exist only where a masked token follows.
 
@@ -308,7 +280,8 @@ def token_logprobs_and_entropy(
         loss_mask_BT: True on the tokens to score; never the first of a row, which nothing predicts.
         temperature: of sampling; logits are divided by it.
         entropy_gradient: False keeps entropies out of the graph.
-        logit_chunk_mb: MiB of float32 logits in one piece, of one token at least.
+        logit_chunk_mb: MiB of float32 logits in one piece, of one token at least: 64 hold 2,800 tokens of the embedded policy's vocabulary,
+            110 of one of 150 thousand.
 
     Returns:
         logprobs_N and entropies_N, float32, nats.

@@ -1,4 +1,4 @@
-"""Processes whose numbers are reproducible, and processes that end with their parent."""
+"""Processes whose numbers are reproducible, and processes that end with their parent. Imports torch where it is needed, in functions."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-from transformers import PreTrainedModel
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ENDS_WITH = "ATTUNE_ENDS_WITH"
 """Environment variable with the id of the parent that a process must not outlive."""
-POLL_S = 1.0
 NUM_THREADS = 2
 """With another number sums are taken in another order."""
-THREADS = {"OMP_NUM_THREADS": str(NUM_THREADS), "MKL_NUM_THREADS": str(NUM_THREADS), "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Without effect on the numbers; threads that spin at barriers take a shared core from each other."""
-KERNELS = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-"""Torch's own kernels, those of MKL and of oneDNN. MKL promises the same results on processors of all makers under `COMPATIBLE` alone."""
 
 
 @contextmanager
 def threads(num_threads: int) -> Iterator[None]:
     """While entered, torch has this many threads."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
@@ -42,6 +38,9 @@ def choose_kernels(model: PreTrainedModel) -> None:
     The first call of some vector functions selects their kernel for this processor. Two threads that make it at once, as happens on a busy
     machine, may have that call computed otherwise (seen with logsumexp in one process of eight), and the run is another one.
     """
+    import torch
+    import torch.nn.functional as F
+
     if model.device.type != "cpu":
         return
     ids_BT = torch.zeros((2, 8), dtype=torch.int64)
@@ -55,8 +54,16 @@ def choose_kernels(model: PreTrainedModel) -> None:
 
 def reproducible_environment() -> dict[str, str]:
     """Environment variables for bit-reproducible math on every x86-64 processor with AVX2; torch reads them when it is imported."""
-    has_avx2 = platform.machine() in ("x86_64", "AMD64") and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
-    return {**os.environ, **THREADS, **WAITING, **(KERNELS if has_avx2 else {})}
+    import torch
+
+    num = str(NUM_THREADS)
+    environment = {"OMP_NUM_THREADS": num, "MKL_NUM_THREADS": num, "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
+    # Without effect on the numbers: threads that spin at barriers take a shared core from each other.
+    environment["OMP_WAIT_POLICY"] = "PASSIVE"
+    if platform.machine() in ("x86_64", "AMD64") and torch.backends.cpu.get_cpu_capability() != "DEFAULT":
+        # MKL promises the same results on processors of all makers under `COMPATIBLE` alone.
+        environment |= {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    return {**os.environ, **environment}
 
 
 @contextmanager
@@ -75,10 +82,10 @@ def end_with_parent() -> None:
     if parent in ("", str(os.getpid())):
         return
     del os.environ[ENDS_WITH]
-    threading.Thread(target=_watch, args=(int(parent),), name="parent watch", daemon=True).start()
 
+    def watch() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(1.0)
+        os._exit(1)
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(POLL_S)
-    os._exit(1)
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()

@@ -11,19 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Where PyTorch publishes CPU builds; asked only when pip's own configuration leads to none.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ACCELERATORS = ("cpu", "gpu")
-# Lists for what most do without.
-EXTRAS = ("lora", "bench")
-PYTHON_VERSIONS = ((3, 11), (3, 13))
-# Byte-compiling everything costs more than compiling, on first import, the part that is ever imported.
-PIP_OPTIONS = ("--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--root-user-action=ignore")
 
 
 class SetupError(RuntimeError):
@@ -32,6 +26,9 @@ class SetupError(RuntimeError):
 
 class Installation:
     """The virtual environment of one checkout and the stamp that says which lists are in it."""
+
+    # Byte-compiling everything costs more than compiling, on first import, the part that is ever imported.
+    PIP = ("--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--root-user-action=ignore")
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,51 +47,44 @@ class Installation:
     def missing(self, names: Sequence[str]) -> list[str]:
         """Those of the lists that are not installed in their present content."""
         installed = self.installed()
-        return [name for name in names if installed.get(name) != self.digest(name)]
-
-    def digest(self, name: str) -> str:
-        """SHA-256 of a list's file."""
-        return hashlib.sha256(self.list_path(name).read_bytes()).hexdigest()
-
-    def list_path(self, name: str) -> Path:
-        """Where a list lies."""
-        return self.root / "requirements" / f"{name}.txt"
-
-    def create(self, *, clear: bool) -> None:
-        """Makes the environment with the Python that runs this; `clear` empties it first."""
-        say(f"creating .venv with Python {sys.version.split()[0]}")
-        command = [sys.executable, "-m", "venv", *(["--clear"] if clear else []), str(self.venv)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SetupError(f"python -m venv failed; on Debian or Ubuntu install python3-venv, then run again\n{done.stdout}{done.stderr}")
+        return [name for name in names if installed.get(name) != self._digest(name)]
 
     def install(self, name: str) -> None:
-        """Installs one list and stamps it; without its digest there, an interrupted installation is simply taken up again."""
-        digest = self.digest(name)
-        # The name stands there from the beginning, so that a later call goes on with the accelerator that was asked for.
+        """Installs one list and stamps it; without its digest in the stamp, an interrupted installation is taken up again."""
+        digest, path = self._digest(name), self.root / "requirements" / f"{name}.txt"
+        # The name is in the stamp from the beginning, so that a later call goes on with the accelerator that was asked for.
         self._write_stamp(self.installed() | {name: ""})
-        pins = read_pins(self.list_path(name))
+        pins, start_s = read_pins(path), time.monotonic()
         say(f"installing requirements/{name}.txt: {len(pins)} packages")
-        start_s = time.monotonic()
         for pin in (pin for pin in pins if "+cpu" in pin):
-            self._install_cpu_build(pin)
-        self._pip(["-r", str(self.list_path(name))], num_packages=len(pins))
+            try:
+                self._pip([pin], num_packages=1)
+            except SetupError as first:
+                say(f"pip's own indexes have no {pin}: asking {TORCH_CPU_INDEX}")
+                try:
+                    self._pip([pin, "--index-url", TORCH_CPU_INDEX], num_packages=1)
+                except SetupError as second:
+                    raise SetupError(f"{second}\nBefore that, from pip's own indexes: {first}") from second
+        self._pip(["-r", str(path)], num_packages=len(pins))
         self._write_stamp(self.installed() | {name: digest})
         say(f"installed requirements/{name}.txt in {time.monotonic() - start_s:.0f} s")
 
-    def _install_cpu_build(self, pin: str) -> None:
-        try:
-            self._pip([pin], num_packages=1)
-        except SetupError as first:
-            say(f"pip's own indexes have no {pin}: asking {TORCH_CPU_INDEX}")
-            try:
-                self._pip([pin, "--index-url", TORCH_CPU_INDEX], num_packages=1)
-            except SetupError as second:
-                raise SetupError(f"{second}\nBefore that, from pip's own indexes: {first}") from second
+    def _digest(self, name: str) -> str:
+        return hashlib.sha256((self.root / "requirements" / f"{name}.txt").read_bytes()).hexdigest()
+
+    def _write_stamp(self, installed: dict[str, str]) -> None:
+        partial = self.stamp.with_suffix(".partial")
+        partial.write_text(json.dumps(installed))
+        partial.replace(self.stamp)
 
     def _pip(self, arguments: Sequence[str], *, num_packages: int) -> None:
         """Runs pip install, with one rewritten line of progress on a terminal; raises SetupError with the end of its output."""
-        command = [str(self.python), "-m", "pip", "install", *PIP_OPTIONS, *arguments]
+
+        def show(line: str) -> None:
+            if sys.stdout.isatty():
+                print(f"\r\033[K{line[:100]}", end="", flush=True)
+
+        command = [str(self.python), "-m", "pip", "install", *self.PIP, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert process.stdout is not None, "a pipe was asked for"
         tail: list[str] = []
@@ -111,11 +101,6 @@ class Installation:
         if process.wait() != 0:
             raise SetupError("pip could not install; the end of what it said:\n  " + "\n  ".join(tail))
 
-    def _write_stamp(self, installed: dict[str, str]) -> None:
-        partial = self.stamp.with_suffix(".partial")
-        partial.write_text(json.dumps(installed))
-        partial.replace(self.stamp)
-
 
 def read_pins(path: Path) -> list[str]:
     """The requirements in a pinned list, without comments and empty lines."""
@@ -123,35 +108,12 @@ def read_pins(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def choose_accelerator(asked: str, begun: Sequence[str]) -> str:
-    """What ACCELERATOR asks for, else what is installed already or was begun, else cpu, on which all experiments but own_model run."""
-    if asked:
-        if asked not in ACCELERATORS:
-            raise ValueError(f"ACCELERATOR must be one of {', '.join(ACCELERATORS)}, got {asked!r}")
-        return asked
-    return next((name for name in begun if name in ACCELERATORS), "cpu")
-
-
 def has_gpu() -> bool:
     """Whether nvidia-smi is there and finds a working driver."""
-    if shutil.which("nvidia-smi") is None:
-        return False
     try:
-        return subprocess.run(["nvidia-smi"], capture_output=True, timeout=20).returncode == 0
+        return shutil.which("nvidia-smi") is not None and subprocess.run(["nvidia-smi"], capture_output=True, timeout=20).returncode == 0
     except subprocess.TimeoutExpired:
         return False
-
-
-@contextmanager
-def only_one(lock_path: Path) -> Iterator[None]:
-    """Holds the lock for the block, so that two calls of make do not install into one environment at once."""
-    with lock_path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another set-up is running here: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def set_up(root: Path, *, accelerator: str, dev: bool, extras: Sequence[str] = ()) -> None:
@@ -159,24 +121,37 @@ def set_up(root: Path, *, accelerator: str, dev: bool, extras: Sequence[str] = (
 
     Args:
         root: the checkout.
-        accelerator: cpu, gpu or empty (choose_accelerator).
+        accelerator: cpu or gpu; empty takes what is installed already or was begun, else cpu, on which all experiments but own_model run.
         dev: whether the tools for tests and linting are wanted too.
-        extras: names of lists for what most do without.
+        extras: names of further lists: `lora`, `bench`.
     """
+    if accelerator not in ("", *ACCELERATORS):
+        raise ValueError(f"ACCELERATOR must be one of {', '.join(ACCELERATORS)}, got {accelerator!r}")
     installation = Installation(root)
-    begun, asked = set(installation.begun()) & set(ACCELERATORS), accelerator
-    accelerator = choose_accelerator(asked, sorted(begun))
+    begun, asked = sorted(set(installation.begun()) & set(ACCELERATORS)), accelerator
+    accelerator = asked or next(iter(begun), "cpu")
     names = [accelerator, *(["dev"] if dev else []), *extras]
     if not installation.missing(names):
         return
     if not (asked or begun) and has_gpu():
         say("for the CPU, which the experiments use; for a model of your own on the GPU that is here: make setup ACCELERATOR=gpu")
     installation.venv.mkdir(exist_ok=True)
-    with only_one(installation.venv / ".lock"):
+    # Two calls of make must not install into one environment at once.
+    with (installation.venv / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up is running here: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         other = set(installation.begun()) & set(ACCELERATORS) - {accelerator}
         if other or not installation.python.exists() or not (installation.venv / "bin" / "pip").exists():
+            say(f"creating .venv with Python {sys.version.split()[0]}")
             # The two builds of vLLM share their files, so that one cannot be laid over the other.
-            installation.create(clear=bool(other))
+            command = [sys.executable, "-m", "venv", *(["--clear"] if other else []), str(installation.venv)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                remedy = "on Debian or Ubuntu install python3-venv, then run again"
+                raise SetupError(f"python -m venv failed; {remedy}\n{done.stdout}{done.stderr}")
         for name in installation.missing(names):
             installation.install(name)
 
@@ -186,22 +161,16 @@ def say(line: str) -> None:
     print(f"set-up: {line}", flush=True)
 
 
-def show(line: str) -> None:
-    """A line that the next one overwrites; only on a terminal."""
-    if sys.stdout.isatty():
-        print(f"\r\033[K{line[:100]}", end="", flush=True)
-
-
 def main() -> int:
     """Exit code 0 when everything is there, 1 when the installation failed, 2 for bad input, 130 on Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", action="store_true", help="also the tools for tests and linting")
-    parser.add_argument("--extra", action="append", choices=EXTRAS, default=[], help="also what low-rank adapters or the benchmark need")
+    extra = "also what low-rank adapters or the benchmark need"
+    parser.add_argument("--extra", action="append", choices=("lora", "bench"), default=[], help=extra)
     arguments = parser.parse_args()
-    oldest, newest = PYTHON_VERSIONS
-    if not oldest <= sys.version_info[:2] <= newest:
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         got = sys.version.split()[0]
-        print(f"Python must be 3.{oldest[1]} to 3.{newest[1]}, got {got}; try: make setup PYTHON=/path/to/python3.11", file=sys.stderr)
+        print(f"Python must be 3.11 to 3.13, got {got}; try: make setup PYTHON=/path/to/python3.11", file=sys.stderr)
         return 2
     try:
         set_up(ROOT, accelerator=os.environ.get("ACCELERATOR", ""), dev=arguments.dev, extras=arguments.extra)

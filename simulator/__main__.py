@@ -11,15 +11,6 @@ from simulator.files import ExitCode, ended
 from simulator.options import add_commands
 from simulator.study_commands import add_study_commands
 
-ACTIONS = {
-    "chat": ("simulator.chat", "converse"),
-    "explain": ("simulator.explain", "explain_dialogues"),
-    "calibrate": ("simulator.calibration", "calibrate"),
-    "adversaries": ("simulator.adversaries", "play_adversaries"),
-    "convert": ("simulator.sage.convert", "convert"),
-}
-"""Module and function of commands that print and return an exit code."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command and runs it; returns the exit code."""
@@ -33,11 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         if of_study:
             return of_study(options)
-        if options.command in ACTIONS:
-            module, function = ACTIONS[options.command]
-            return int(getattr(import_module(module), function)(options))
-        print({"ladder": ladder, "scenarios": cards, "play": transcript, "skills": skills}[options.command](options))
-        return ExitCode.FINISHED
+        printed = {"ladder": ladder, "scenarios": cards, "play": transcript, "skills": skills}
+        if options.command in printed:
+            print(printed[options.command](options))
+            return ExitCode.FINISHED
+        module, function = {
+            "chat": ("simulator.chat", "converse"),
+            "explain": ("simulator.explain", "explain_dialogues"),
+            "calibrate": ("simulator.calibration", "calibrate"),
+            "adversaries": ("simulator.adversaries", "play_adversaries"),
+            "convert": ("simulator.sage.formats", "convert"),
+        }[options.command]
+        return int(getattr(import_module(module), function)(options))
 
     return ended(work, refused=(ValueError, OSError), if_interrupted="interrupted")
 
@@ -100,30 +98,36 @@ def transcript(options: argparse.Namespace) -> str:
 
 
 def skills(options: argparse.Namespace) -> str:
-    """Rows are steps or strictnesses, columns the skills."""
+    """Rows are steps or strictnesses: number of dialogues, mean final emotion, and the share of replies that showed each skill."""
     from simulator.dialogue import Dialogue, Outcome
-    from simulator.explain import read_dialogues, recorded_config, recorded_register, settings_of, table_of_shares
+    from simulator.explain import follows_rule, read_dialogues, recorded_config, shares_shown
     from simulator.listener import Register
+    from simulator.scripted import mean_score
     from simulator.world import load_bank
 
     if not options.file.is_file():
         raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, which is no file")
-    rows: dict[str, list[Dialogue]] = {}
-    config = {} if options.register else settings_of(recorded_config(options.file))
-    registers = {options.register} if options.register else set()
+    by_row: dict[str, list[Dialogue]] = {}
+    config, registers = recorded_config(options.file).get("simulator") or {}, set[str]()
     for record, dialogue in read_dialogues(options.file, load_bank()):
         if record.get("step", 0) < options.from_step or dialogue.outcome is Outcome.ERROR:
             continue
-        name = f"{record.get('step', 0) // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
-        rows.setdefault(name, []).append(dialogue)
-        if not options.register:
-            registers.add(recorded_register(settings_of(record), config))
+        row = f"{record.get('step', 0) // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
+        by_row.setdefault(row, []).append(dialogue)
+        # As recorded; a model as user hears ordinary language.
+        settings = {**config, **(record.get("simulator") or {})}
+        by_rule = follows_rule(settings.get("kind") or "rule")
+        registers.add(options.register or (settings.get("register") or Register.WORLD if by_rule else Register.OPEN))
     if len(registers) > 1:
         raise ValueError(f"FILE must hold dialogues in one register, got {' and '.join(sorted(registers))}; name one with --register")
-    if not rows:
+    if not by_row:
         raise ValueError(f"FILE must hold a dialogue without an error, got none from step {options.from_step} on in {str(options.file)!r}")
-    in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
-    return table_of_shares(in_order, header=options.by, register=Register(next(iter(registers), Register.WORLD)))
+    lines = []
+    for row, dialogues in sorted(by_row.items(), key=lambda item: float(item[0])):
+        shares = shares_shown(dialogues, register=Register(next(iter(registers))))
+        values = "".join(f"{share:11.3f}" for share in shares.values())
+        lines.append(f"{row:>10}  {len(dialogues):9}  {mean_score(dialogues):7.1f}{values}")
+    return "\n".join([f"{options.by:>10}  dialogues  emotion" + "".join(f"{name:>11}" for name in shares), *lines])
 
 
 if __name__ == "__main__":

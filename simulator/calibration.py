@@ -9,50 +9,25 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, Dialogue, Outcome, Speaker
-from simulator.emotion import Skill, appraise, onset, points_of, skill_table
-from simulator.explain import read_dialogues, recorded_config, require_feelings, settings_of, transcript_file, user_settings
+from simulator.emotion import Skill, appraise, onset, skill_table
+from simulator.explain import read_dialogues, recorded_config, transcript_file, user_settings
 from simulator.files import progress, write_whole
 from simulator.listener import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Difficulty, Family, HiddenIntention, Scenario, Split
-from simulator.scripted import AGENTS, RUNGS, ScriptedAgent, mean_score, play, sample, score_agent
+from simulator.scripted import AGENTS, ScriptedAgent, mean_score, play, sample, score_agent
 from simulator.version import world_of
 from simulator.world import load_bank
-
-LEVELS = tuple(round(0.05 * k, 2) for k in range(21))
-RECORDED_AT = (0.2, 0.5, 0.8, 0.95)
-"""Strictnesses at which the panel's conversations are held."""
-MIN_SPEARMAN = 0.95
-PLEASED, DISPLEASED = float(RELIEVED_AT), 40.0
-"""A rung pleases until the next skill is asked for, and no more once the one after that is."""
-BESIDE = 0.01
-"""Distance from an onset at which a rung is scored."""
-L6_UP_TO = 0.9
-"""Strictness up to which all six skills please."""
-MISSED = 1
-"""Exit code when a bound is missed."""
-IN_THE_PANEL, IN_A_RUN = 4, 24
-"""Scenarios of each family in the panel, and dialogues of each family taken from a run."""
-CLIMBS = 4
-"""Multiple of the panel's scenarios that the rungs' places take, where single dialogues vary more."""
-TABLE, FIGURE = "calibration.json", "calibration.svg"
-PANEL_AGENTS = {
-    **{name: agent for name, agent in AGENTS.items() if name.startswith("L")},
-    **{f"without {skill}": ScriptedAgent(name=f"without {skill}", skills=frozenset(RUNGS) - {skill}) for skill in Skill},
-    "praise": AGENTS["praise"],
-    "parrot": AGENTS["parrot"],
-}
-"""Agents of the panel: the ladder, agents that lack one skill each, flattery, and the golden sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +36,42 @@ class Frozen:
 
     agent: str
     dialogue: Dialogue
+
+    @classmethod
+    def panel(cls, scenarios: Sequence[Scenario], *, user: RuleUser, seed: int = 0) -> list[Frozen]:
+        """Conversations of the ladder, of agents that lack one skill each, of flattery and of the golden sentence, with the same users.
+
+        The scenarios of a family share out four strictnesses.
+        """
+        lacking = {f"without {skill}": ScriptedAgent(name=f"without {skill}", skills=frozenset(Skill) - {skill}) for skill in Skill}
+        agents = {**{f"L{k}": AGENTS[f"L{k}"] for k in range(7)}, **lacking, "praise": AGENTS["praise"], "parrot": AGENTS["parrot"]}
+        levels, held = (0.2, 0.5, 0.8, 0.95), []
+        for family in FAMILIES:
+            members = [scenario for scenario in scenarios if scenario.family == family]
+            for j, scenario in enumerate(members):
+                held += [(scenario, level) for level in levels[j % 4 :: min(len(members), 4)]]
+        return [
+            cls(agent=name, dialogue=play(agent, scenario, Difficulty.along(level), seed=seed + i, user=user))
+            for i, (scenario, level) in enumerate(held)
+            for name, agent in agents.items()
+        ]
+
+    def judged_again(self, difficulty: Difficulty, config: RuleUserConfig) -> int:
+        """Final emotion, 0-100, of a user of that difficulty who hears exactly these words.
+
+        A user who leaves or is delighted hears no more of them; a goodbye of the agent ends nothing, since all levels are to hear the same.
+        """
+        emotion, turns = config.start_emotion, self.dialogue.turns
+        opening = replace(turns[0], emotion=emotion, change=None)
+        heard = replace(self.dialogue, difficulty=difficulty, turns=(opening,), outcome=None)
+        for reply, answer in zip(turns[1::2], turns[2::2], strict=False):
+            appraisal = appraise(heard, reply.text, register=config.register or Register.OPEN)
+            points = appraisal.points(momentum=config.momentum, quantise=config.quantise)
+            emotion = points.after
+            if emotion >= DELIGHTED_AT or emotion < LEFT_BELOW:
+                break
+            heard = heard.then(reply, replace(answer, emotion=emotion, change=points.felt))
+        return emotion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +87,16 @@ class Curve:
     """Rank correlation of realised with commanded strictness; 0 where nothing moves."""
     num_dialogues: int
 
-    @property
-    def is_faithful(self) -> bool:
-        """Whether it keeps the bound."""
-        return self.spearman >= MIN_SPEARMAN
-
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A rung's scores on both sides of its place, 0-100; None where the ladder has no bound."""
+    """A rung's scores on both sides of its place, 0-100; None where the ladder has no bound.
+
+    A rung pleases until the next skill is asked for, and no more once the one after that is.
+    """
+
+    PLEASED: ClassVar[float] = float(RELIEVED_AT)
+    DISPLEASED: ClassVar[float] = 40.0
 
     below: float | None
     """Just below the onset of the next skill; at least PLEASED."""
@@ -94,53 +106,26 @@ class Place:
     @property
     def is_kept(self) -> bool:
         """Whether both bounds are kept."""
-        return (self.below is None or self.below >= PLEASED) and (self.above is None or self.above < DISPLEASED)
+        return (self.below is None or self.below >= self.PLEASED) and (self.above is None or self.above < self.DISPLEASED)
 
-
-Places = Mapping[Family, Mapping[str, Place]]
-
-
-def panel(scenarios: Sequence[Scenario], *, user: RuleUser, seed: int = 0) -> list[Frozen]:
-    """Conversations of all agents with the same users; the scenarios of a family share out the four strictnesses."""
-    held = []
-    for family in FAMILIES:
-        members = [scenario for scenario in scenarios if scenario.family == family]
-        for j, scenario in enumerate(members):
-            held += [(scenario, level) for level in RECORDED_AT[j % len(RECORDED_AT) :: min(len(members), len(RECORDED_AT))]]
-    return [
-        Frozen(agent=name, dialogue=play(agent, scenario, Difficulty.along(level), seed=seed + i, user=user))
-        for i, (scenario, level) in enumerate(held)
-        for name, agent in PANEL_AGENTS.items()
-    ]
-
-
-def from_run(dialogues: Iterable[Dialogue], per_family: int, *, seed: int) -> list[Frozen]:
-    """Up to `per_family` answered conversations of each family, chosen by the seed."""
-    by_family: dict[Family, list[Dialogue]] = {}
-    for dialogue in dialogues:
-        if dialogue.num_replies and dialogue.turns[-1].speaker is Speaker.USER:
-            by_family.setdefault(dialogue.scenario.family, []).append(dialogue)
-    chance = random.Random(seed)
-    chosen = [one for family in sorted(by_family) for one in chance.sample(by_family[family], min(per_family, len(by_family[family])))]
-    return [Frozen(agent="recorded", dialogue=dialogue) for dialogue in chosen]
-
-
-def judged_again(dialogue: Dialogue, difficulty: Difficulty, config: RuleUserConfig) -> int:
-    """Final emotion, 0-100, of a user of that difficulty who hears exactly these words.
-
-    A user who leaves or is delighted hears no more of them; a goodbye of the agent ends nothing, since all levels are to hear the same.
-    """
-    emotion = config.start_emotion
-    opening = replace(dialogue.turns[0], emotion=emotion, change=None)
-    heard = replace(dialogue, difficulty=difficulty, turns=(opening,), outcome=None)
-    for reply, answer in zip(dialogue.turns[1::2], dialogue.turns[2::2], strict=False):
-        appraisal = appraise(heard, reply.text, register=config.register or Register.OPEN)
-        points = points_of(appraisal, heard, momentum=config.momentum, quantise=config.quantise)
-        emotion = points.after
-        if emotion >= DELIGHTED_AT or emotion < LEFT_BELOW:
-            break
-        heard = heard.then(reply, replace(answer, emotion=emotion, change=points.felt))
-    return emotion
+    @classmethod
+    def ladder(cls, scenarios: Sequence[Scenario], *, user: RuleUser, seed: int = 0) -> dict[Family, dict[str, Place]]:
+        """Each rung's place in each family, in conversations held for the purpose, since hints depend on difficulty too."""
+        members = {family: [scenario for scenario in scenarios if scenario.family == family] for family in FAMILIES}
+        found: dict[Family, dict[str, Place]] = {}
+        skills = list(Skill)
+        for family in progress([family for family in FAMILIES if members[family]], total=len(FAMILIES), what="Climbing"):
+            found[family] = {}
+            for rung in range(len(skills) + 1):
+                # Each is scored 0.01 away from an onset; all six skills please up to strictness 0.9.
+                below = onset(skills[rung], family) - 0.01 if rung < len(skills) else 0.9
+                above = [onset(skills[rung + 1], family) + 0.01] if rung + 1 < len(skills) else []
+                if rung == 0 and family.intention is HiddenIntention.ADVICE:
+                    above = []  # always advising is the wish of this family: L0 has L1's skill here
+                scores = score_agent(f"L{rung}", members[family], [below, *above], user=user, seed=seed)
+                means = [mean_score(scores[level]) for level in (below, *above)]
+                found[family][f"L{rung}"] = cls(below=means[0], above=means[1] if above else None)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +137,19 @@ class Scores:
     emotions: np.ndarray
     """[levels, conversations], 0-100."""
 
-    def curve(self, levels: Sequence[float], keep: Sequence[bool] | None = None) -> Curve:
-        """The curve of all or some conversations at some of the levels."""
-        emotions = self.emotions if keep is None else self.emotions[:, np.asarray(keep, bool)]
+    @classmethod
+    def of(cls, frozen: Sequence[Frozen], levels: Sequence[float], config: RuleUserConfig) -> Scores:
+        """Judges all conversations at all levels."""
+        all_levels = tuple(sorted({0.0, 1.0, *levels}))
+        points = [Difficulty.along(level) for level in all_levels]
+        # Conversation by conversation, so that each reply is parsed once and then cached.
+        watched = progress(frozen, total=len(frozen), what="Judging")
+        emotions = [[one.judged_again(point, config) for point in points] for one in watched]
+        return cls(frozen=tuple(frozen), levels=all_levels, emotions=np.array(emotions, float).T)
+
+    def curve(self, levels: Sequence[float], family: Family | None = None) -> Curve:
+        """The curve of all conversations, or of one family's, at some of the levels."""
+        emotions = self.emotions[:, [family in (None, one.dialogue.scenario.family) for one in self.frozen]]
         means = emotions.mean(axis=1)
         at = [self.levels.index(level) for level in levels]
         realised = (means[0] - means[at]) / (means[0] - means[-1]) if means[0] != means[-1] else np.zeros(len(at))
@@ -166,11 +161,6 @@ class Scores:
             num_dialogues=emotions.shape[1],
         )
 
-    def by_family(self, levels: Sequence[float]) -> dict[Family, Curve]:
-        """A curve for each family among the conversations."""
-        kept = {family: [one.dialogue.scenario.family == family for one in self.frozen] for family in FAMILIES}
-        return {family: self.curve(levels, keep) for family, keep in kept.items() if any(keep)}
-
     def by_rung(self, family: Family) -> dict[str, tuple[float, float]]:
         """Mean final emotions of each rung from L1 on and of the rung below it, at levels at which the rung's own skill counts."""
 
@@ -179,113 +169,83 @@ class Scores:
             rows = [i for i, level in enumerate(self.levels) if level > onset(skill, family)]
             return float(self.emotions[np.ix_(rows, columns)].mean())
 
-        return {f"L{k}": (score(k, skill), score(k - 1, skill)) for k, skill in enumerate(RUNGS, start=1)}
-
-
-def rescored(frozen: Sequence[Frozen], levels: Sequence[float], config: RuleUserConfig) -> Scores:
-    """Judges all conversations at all levels."""
-    all_levels = tuple(sorted({0.0, 1.0, *levels}))
-    points = [Difficulty.along(level) for level in all_levels]
-    # Conversation by conversation, so that each reply is parsed once and then cached.
-    watched = progress(frozen, total=len(frozen), what="Judging")
-    emotions = [[judged_again(one.dialogue, point, config) for point in points] for one in watched]
-    return Scores(frozen=tuple(frozen), levels=all_levels, emotions=np.array(emotions, float).T)
-
-
-def places(scenarios: Sequence[Scenario], *, user: RuleUser, seed: int = 0) -> dict[Family, dict[str, Place]]:
-    """Each rung's place in each family, in conversations held for the purpose, since hints depend on difficulty too."""
-    members = {family: [scenario for scenario in scenarios if scenario.family == family] for family in FAMILIES}
-    found: dict[Family, dict[str, Place]] = {}
-    for family in progress([family for family in FAMILIES if members[family]], total=len(FAMILIES), what="Climbing"):
-        found[family] = {}
-        for rung in range(len(RUNGS) + 1):
-            below = onset(RUNGS[rung], family) - BESIDE if rung < len(RUNGS) else L6_UP_TO
-            above = [onset(RUNGS[rung + 1], family) + BESIDE] if rung + 1 < len(RUNGS) else []
-            if rung == 0 and _is_advice(family):
-                above = []  # always advising is the wish of this family: L0 has L1's skill here
-            scores = score_agent(f"L{rung}", members[family], [below, *above], user=user, seed=seed)
-            means = [mean_score(scores[level]) for level in (below, *above)]
-            found[family][f"L{rung}"] = Place(below=means[0], above=means[1] if above else None)
-    return found
-
-
-def in_order(by_rung: Mapping[str, tuple[float, float]], *, is_advice: bool) -> bool:
-    """Whether each rung scores more than the one before; where advice is wanted, L0 has L1's skill."""
-    return all(own > below for rung, (own, below) in by_rung.items() if not (is_advice and rung == "L1"))
-
-
-def _is_advice(family: Family) -> bool:
-    return family.intention is HiddenIntention.ADVICE
+        return {f"L{k}": (score(k, skill), score(k - 1, skill)) for k, skill in enumerate(Skill, start=1)}
 
 
 def calibrate(options: argparse.Namespace) -> int:
-    """Judges the frozen conversations, prints the table and writes the files asked for; returns the exit code.
+    """Judges the frozen conversations, prints the table and writes the files asked for; returns the exit code, 1 when a bound is missed.
 
     Raises:
         ValueError: a level is impossible, or the file of dialogues is missing, of another world or without anything to judge.
     """
-    levels = tuple(options.levels or LEVELS)
+    levels, out = tuple(options.levels or (round(0.05 * k, 2) for k in range(21))), options.out
     if len(levels) < 3 or not all(0.0 <= level <= 1.0 for level in levels) or any(low >= high for low, high in pairwise(levels)):
         raise ValueError(f"--levels must be at least three strictnesses in [0, 1], rising, got {' '.join(map(str, levels))}")
-    if options.out and options.out.exists() and not options.out.is_dir():
-        raise ValueError(f"--out must be a folder, got {str(options.out)!r}, which is a file")
+    if out and out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder, got {str(out)!r}, which is a file")
+    found: dict[Family, dict[str, Place]] = {}
     if options.dialogues:
-        frozen, config = _recorded(options)
-        found: Places = {}
+        # Up to so many answered conversations of each family, chosen by the seed.
+        path = transcript_file(options.dialogues, evaluation=False)
+        records = list(read_dialogues(path, load_bank()))
+        own = [record.get("simulator") or {} for record, _ in records]
+        if any(settings != own[0] for settings in own):
+            raise ValueError(f"{path} must hold dialogues of users with the same settings, got several: split it")
+        config = user_settings({"register": options.register}, *own[:1], recorded_config(path).get("simulator") or {})
+        if config.preset is Preset.SAGE:
+            raise ValueError(f"{path} must be of users of the preset training, got sage: there difficulty has no influence")
+        by_family: dict[Family, list[Dialogue]] = {}
+        for _, dialogue in records:
+            if dialogue.outcome is not Outcome.ERROR and dialogue.num_replies and dialogue.turns[-1].speaker is Speaker.USER:
+                dialogue.require_feelings()
+                by_family.setdefault(dialogue.scenario.family, []).append(dialogue)
+        if not by_family:
+            raise ValueError(f"{path} must hold a dialogue in which the user answers a reply, got none")
+        chance = random.Random(options.seed)
+        chosen = (chance.sample(by_family[one], min(options.per_family or 24, len(by_family[one]))) for one in sorted(by_family))
+        frozen = [Frozen(agent="recorded", dialogue=dialogue) for dialogues in chosen for dialogue in dialogues]
     else:
         config = user_settings({"register": options.register})
         user, scenarios = RuleUser(config), load_bank().scenarios(Split(options.split))
-        per_family = options.per_family or IN_THE_PANEL
-        frozen = panel(sample(scenarios, per_family, seed=options.seed), user=user, seed=options.seed)
-        found = places(sample(scenarios, CLIMBS * per_family, seed=options.seed), user=user, seed=options.seed)
-    result = Calibration(rescored(frozen, levels, config), levels, found)
+        per_family = options.per_family or 4
+        frozen = Frozen.panel(sample(scenarios, per_family, seed=options.seed), user=user, seed=options.seed)
+        # Single dialogues vary more here.
+        found = Place.ladder(sample(scenarios, 4 * per_family, seed=options.seed), user=user, seed=options.seed)
+    result = Calibration(Scores.of(frozen, levels, config), levels, found)
     print(*result.lines(by_family=options.by_family, source=str(options.dialogues or f"{options.split} scenarios")), sep="\n")
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
         source = str(options.dialogues.name) if options.dialogues else options.split
         record = {"world": world_of(config), "source": source, "seed": options.seed, **result.record()}
-        write_whole(options.out / TABLE, json.dumps(record, indent=1) + "\n")
-        write_whole(options.out / FIGURE, figure(result, title=f"Commanded and realised strictness, {source}"))
-        print(f"{options.out / TABLE}, {options.out / FIGURE}")
-    return 0 if result.is_kept else MISSED
-
-
-def _recorded(options: argparse.Namespace) -> tuple[list[Frozen], RuleUserConfig]:
-    """Conversations of a run, and the settings of their users."""
-    path = transcript_file(options.dialogues, evaluation=False)
-    found = list(read_dialogues(path, load_bank()))
-    own = [settings_of(record) for record, _ in found]
-    if any(settings != own[0] for settings in own):
-        raise ValueError(f"{path} must hold dialogues of users with the same settings, got several: split it")
-    config = user_settings({"register": options.register}, *own[:1], settings_of(recorded_config(path)))
-    if config.preset is Preset.SAGE:
-        raise ValueError(f"{path} must be of users of the preset training, got sage: there difficulty has no influence")
-    recorded = [dialogue for _, dialogue in found if dialogue.outcome is not Outcome.ERROR]
-    frozen = from_run(recorded, options.per_family or IN_A_RUN, seed=options.seed)
-    if not frozen:
-        raise ValueError(f"{path} must hold a dialogue in which the user answers a reply, got none")
-    for one in frozen:
-        require_feelings(one.dialogue)
-    return frozen, config
+        table = write_whole(out / "calibration.json", json.dumps(record, indent=1) + "\n")
+        print(f"{table}, {write_whole(out / 'calibration.svg', result.figure(title=f'Commanded and realised strictness, {source}'))}")
+    return int(bool(result.missed))
 
 
 class Calibration:
-    """All curves and places, and whether the bounds are kept."""
+    """All curves and places, and the bounds that are missed."""
 
-    def __init__(self, scores: Scores, levels: Sequence[float], found: Places) -> None:
+    MIN_SPEARMAN = 0.95
+
+    def __init__(self, scores: Scores, levels: Sequence[float], found: Mapping[Family, Mapping[str, Place]]) -> None:
         self.overall: Curve = scores.curve(levels)
-        self.families = scores.by_family(levels)
+        present = {one.dialogue.scenario.family for one in scores.frozen}
+        self.families = {family: scores.curve(levels, family) for family in FAMILIES if family in present}
         self.places = found
         self.order = {family: scores.by_rung(family) for family in self.families} if found else {}
         curves = {"all": self.overall, **{str(family): curve for family, curve in self.families.items()}}
-        self.missed = [name for name, curve in curves.items() if not curve.is_faithful]
+        self.missed = [name for name, curve in curves.items() if curve.spearman < self.MIN_SPEARMAN]
         self.missed += [f"{family} {rung}" for family, rungs in found.items() for rung, place in rungs.items() if not place.is_kept]
-        self.missed += [f"{family} order" for family, rungs in self.order.items() if not in_order(rungs, is_advice=_is_advice(family))]
+        # Each rung must score more than the one before.
+        leads = {family: [self.lead(family, rung) for rung in rungs] for family, rungs in self.order.items()}
+        self.missed += [f"{family} order" for family, ones in leads.items() if any(lead is not None and lead <= 0 for lead in ones)]
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether every bound is kept."""
-        return not self.missed
+    def lead(self, family: Family, rung: str) -> float | None:
+        """Points of emotion by which a rung scores more than the one before; None for L0, and for L1 where advice is wanted, L0's skill."""
+        if rung not in self.order[family] or (family.intention is HiddenIntention.ADVICE and rung == "L1"):
+            return None
+        own, below = self.order[family][rung]
+        return own - below
 
     def lines(self, *, by_family: bool, source: str) -> Iterator[str]:
         """The table."""
@@ -296,7 +256,7 @@ class Calibration:
             spread = [curve.realised[i] for curve in families.values()]
             yield f"{level:9.2f}  {overall.realised[i]:8.3f}  {overall.emotion[i]:7.1f}  {min(spread):9.3f}  {max(spread):9.3f}"
         worst, lowest = min((curve.spearman, str(family)) for family, curve in families.items())
-        yield f"\nSpearman {overall.spearman:.3f} overall, {worst:.3f} in the worst family ({lowest}); at least {MIN_SPEARMAN}"
+        yield f"\nSpearman {overall.spearman:.3f} overall, {worst:.3f} in the worst family ({lowest}); at least {self.MIN_SPEARMAN}"
         if by_family:
             yield "\nfamily                  dialogues  Spearman  realised at 0.25 0.5 0.75 of the levels"
             for family, curve in families.items():
@@ -304,13 +264,13 @@ class Calibration:
                 yield f"{family!s:22}  {curve.num_dialogues:9}  {curve.spearman:8.3f}  {quarters}"
         if self.places:
             yield "\neach rung in its place"
-            yield f"below: just below the next skill's onset (L6: at {L6_UP_TO}), at least {PLEASED:.0f}"
-            yield f"above: just above the onset after it, below {DISPLEASED:.0f}"
+            yield f"below: just below the next skill's onset (L6: at 0.9), at least {Place.PLEASED:.0f}"
+            yield f"above: just above the onset after it, below {Place.DISPLEASED:.0f}"
             yield "lead: over the rung below on frozen dialogues, from the level on at which its own skill counts, above 0"
             yield "\nrung   family                   below   above    lead"
             for rung in next(iter(self.places.values())):
                 rows: dict[str, tuple[float | None, ...]] = {
-                    str(family): (rungs[rung].below, rungs[rung].above, self._lead(family, rung)) for family, rungs in self.places.items()
+                    str(family): (rungs[rung].below, rungs[rung].above, self.lead(family, rung)) for family, rungs in self.places.items()
                 }
                 if not by_family:
                     worst_of = zip((min, max, min), zip(*rows.values(), strict=True), strict=True)
@@ -318,77 +278,70 @@ class Calibration:
                     rows = {"worst of each": tuple(values)}
                 for name, row in rows.items():
                     yield f"{rung:5}  {name:22}  " + "  ".join(f"{'-' if value is None else f'{value:.1f}':>6}" for value in row)
-        yield "\nall bounds kept" if self.is_kept else f"\nMISSED: {', '.join(self.missed)}"
-
-    def _lead(self, family: Family, rung: str) -> float | None:
-        if rung not in self.order[family] or (_is_advice(family) and rung == "L1"):
-            return None
-        own, below = self.order[family][rung]
-        return own - below
+        yield "\nall bounds kept" if not self.missed else f"\nMISSED: {', '.join(self.missed)}"
 
     def record(self) -> dict[str, Any]:
         """A JSON-able record."""
         return {
-            "is_kept": self.is_kept,
+            "is_kept": not self.missed,
             "missed": self.missed,
-            "min_spearman": MIN_SPEARMAN,
+            "min_spearman": self.MIN_SPEARMAN,
             "overall": asdict(self.overall),
             "families": {str(family): asdict(curve) for family, curve in self.families.items()},
             "places": {str(family): {rung: asdict(place) for rung, place in rungs.items()} for family, rungs in self.places.items()},
             "frozen_rung_and_rung_below": {str(family): by_rung for family, by_rung in self.order.items()},
         }
 
+    def figure(self, *, title: str) -> str:
+        """An SVG: realised over commanded strictness, a pale line for each family; and the scores of rungs, if there are any."""
+        wide, high, margin = 420, 340, 60
+        bold, grey, light = "#1f4e8c", "#8a8a8a", "#e6e6e6"
+        parts: list[str] = []
 
-WIDE, HIGH, MARGIN = 420, 340, 60
-PALE, BOLD, GREY, LIGHT = "#9db8d9", "#1f4e8c", "#8a8a8a", "#e6e6e6"
+        def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 12) -> None:
+            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>')
 
+        def line(points: Sequence[tuple[float, float]], colour: str, *, dash: str = "none", width: float = 1.0) -> None:
+            joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            style = f'fill="none" stroke="{colour}" stroke-width="{width:g}" stroke-dasharray="{dash}"'
+            parts.append(f'<polyline points="{joined}" {style}/>')
 
-def figure(result: Calibration, *, title: str) -> str:
-    """An SVG: realised over commanded strictness, a pale line for each family; and the scores of rungs, if there are any."""
-    foot = MARGIN + HIGH + 42
-    parts = [_text(MARGIN, 24, title, size=15), _text(MARGIN, foot, "realised over commanded strictness, and where skills begin")]
-    curves = [*result.families.values(), result.overall]
-    low, high = min(0.0, *(min(curve.realised) for curve in curves)), max(1.0, *(max(curve.realised) for curve in curves))
+        curves = [*self.families.values(), self.overall]
+        low, top = min(0.0, *(min(curve.realised) for curve in curves)), max(1.0, *(max(curve.realised) for curve in curves))
 
-    def at(x: float, y: float) -> tuple[float, float]:
-        return MARGIN + x * WIDE, MARGIN + HIGH * (high - y) / (high - low)
+        def at(x: float, y: float) -> tuple[float, float]:
+            return margin + x * wide, margin + high * (top - y) / (top - low)
 
-    for k in range(6):
-        parts += [_line([at(0, k / 5), at(1, k / 5)], LIGHT), _text(MARGIN - 8, at(0, k / 5)[1] + 4, f"{k / 5:.1f}", anchor="end")]
-        parts.append(_text(at(k / 5, low)[0], MARGIN + HIGH + 18, f"{k / 5:.1f}", anchor="middle"))
-    for skill, begins in skill_table()["onset"].items():
-        x, top = at(begins, high)
-        parts += [_line([(x, top), at(begins, low)], GREY, dash="2 3"), _text(x, MARGIN - 6, skill, anchor="middle")]
-    parts.append(_line([at(0, 0), at(1, 1)], GREY, dash="5 4"))
-    for curve in curves:
-        is_overall = curve is result.overall
-        points = [at(*point) for point in zip(curve.levels, curve.realised, strict=True)]
-        parts.append(_line(points, BOLD if is_overall else PALE, width=2.5 if is_overall else 1.0))
-    left, names = 2 * MARGIN + WIDE, list(next(iter(result.places.values()), ()))
-    for score in (0.0, 20.0, DISPLEASED, 60.0, PLEASED, 100.0) if names else ():
-        y = MARGIN + HIGH * (1.0 - score / 100.0)
-        parts.append(_line([(left, y), (left + WIDE, y)], GREY if score in (DISPLEASED, PLEASED) else LIGHT))
-        parts.append(_text(left - 8, y + 4, f"{score:.0f}", anchor="end"))
-    for k, name in enumerate(names):
-        parts.append(_text(left + WIDE * (k + 0.5) / len(names), MARGIN + HIGH + 18, name, anchor="middle"))
-        for i, rungs in enumerate(result.places.values()):
-            x = left + WIDE * (k + 0.2 + 0.6 * i / len(result.places)) / len(names)
-            for value, fill in ((rungs[name].below, BOLD), (rungs[name].above, "#ffffff")):
-                if value is not None:
-                    y = MARGIN + HIGH * (1.0 - value / 100.0)
-                    parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{fill}" stroke="{BOLD}"/>')
-    if names:
-        parts.append(_text(left, foot, "filled: just below the next skill's onset; rings: just above the one after", size=10))
-    width, height = (left + WIDE if names else MARGIN + WIDE) + MARGIN // 2, 2 * MARGIN + HIGH
-    style = "font-family:system-ui,Arial,sans-serif;background:#ffffff"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" style="{style}">'
-    return "\n".join([head, *parts, "</svg>", ""])
-
-
-def _line(points: Sequence[tuple[float, float]], colour: str, *, dash: str = "none", width: float = 1.0) -> str:
-    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="{width:g}" stroke-dasharray="{dash}"/>'
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 12) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
+        foot = margin + high + 42
+        text(margin, 24, title, size=15)
+        text(margin, foot, "realised over commanded strictness, and where skills begin")
+        for k in range(6):
+            line([at(0, k / 5), at(1, k / 5)], light)
+            text(margin - 8, at(0, k / 5)[1] + 4, f"{k / 5:.1f}", anchor="end")
+            text(at(k / 5, low)[0], margin + high + 18, f"{k / 5:.1f}", anchor="middle")
+        for skill, begins in skill_table()["onset"].items():
+            line([at(begins, top), at(begins, low)], grey, dash="2 3")
+            text(at(begins, top)[0], margin - 6, skill, anchor="middle")
+        line([at(0, 0), at(1, 1)], grey, dash="5 4")
+        for curve in curves:
+            colour, width = (bold, 2.5) if curve is self.overall else ("#9db8d9", 1.0)
+            line([at(*point) for point in zip(curve.levels, curve.realised, strict=True)], colour, width=width)
+        left, names = 2 * margin + wide, list(next(iter(self.places.values()), ()))
+        for score in (0.0, 20.0, Place.DISPLEASED, 60.0, Place.PLEASED, 100.0) if names else ():
+            y = margin + high * (1.0 - score / 100.0)
+            line([(left, y), (left + wide, y)], grey if score in (Place.DISPLEASED, Place.PLEASED) else light)
+            text(left - 8, y + 4, f"{score:.0f}", anchor="end")
+        for k, name in enumerate(names):
+            text(left + wide * (k + 0.5) / len(names), margin + high + 18, name, anchor="middle")
+            for i, rungs in enumerate(self.places.values()):
+                x = left + wide * (k + 0.2 + 0.6 * i / len(self.places)) / len(names)
+                for value, fill in ((rungs[name].below, bold), (rungs[name].above, "#ffffff")):
+                    if value is not None:
+                        y = margin + high * (1.0 - value / 100.0)
+                        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{fill}" stroke="{bold}"/>')
+        if names:
+            text(left, foot, "filled: just below the next skill's onset; rings: just above the one after", size=10)
+        width, height = (left + wide if names else margin + wide) + margin // 2, 2 * margin + high
+        style = "font-family:system-ui,Arial,sans-serif;background:#ffffff"
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" style="{style}">'
+        return "\n".join([head, *parts, "</svg>", ""])

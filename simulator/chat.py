@@ -15,37 +15,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from simulator.dialogue import DELIGHTED_AT, Dialogue, Outcome
+from simulator.dialogue import DELIGHTED_AT, Outcome
 from simulator.emotion import meets
-from simulator.explain import Replayed, replay, user_settings
-from simulator.explanation import count, figure, listed, signed
+from simulator.explain import count, figure, listed, replay, signed, user_settings
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention, PersonaType, Scenario, Split
 from simulator.scripted import AGENTS, ScriptedAgent, exchange
 from simulator.version import world_of
 from simulator.world import load_bank
-
-MOODS = ((100, "delighted", "32"), (70, "relieved", "32"), (40, "wavering", "36"), (10, "hurt", "33"), (0, "gone", "31"))
-"""Lowest emotion of each mood, its word and ANSI colour; the bounds are SAGE's bands."""
-BAR_CELLS = 40
-WIDEST = 110
-SOFT, STRONG = "2", "1"
-"""ANSI styles."""
-ASCII = str.maketrans({"█": "#", "░": ".", "▲": "^", "▼": "v", "−": "-", "×": "x", "→": ">", "±": "+", "“": '"', "”": '"'})
-"""Substitutes for characters that a terminal may lack."""
-PERSON = "person"
-"""Recorded name of an agent that is a person."""
-HINTER = "L6"
-"""The agent whose reply `/hint` shows: the one with all six skills."""
-ENDINGS = {
-    Outcome.DELIGHTED: "{name} is delighted",
-    Outcome.LEFT: "{name} gave up and left",
-    Outcome.FAREWELL: "you said goodbye",
-    Outcome.MAX_TURNS: "that was the last reply",
-    None: "you broke off",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +32,8 @@ class Screen:
     """Output to a terminal, or without colours to anything else."""
 
     out: TextIO
-    width: int = WIDEST
+    width: int = 110
     has_colours: bool = False
-    is_unicode: bool = True
 
     @classmethod
     def of(cls, out: TextIO) -> Screen:
@@ -63,15 +41,12 @@ class Screen:
         is_terminal = out.isatty()
         return cls(
             out=out,
-            width=max(40, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)) if is_terminal else WIDEST,
+            width=max(40, min(110, shutil.get_terminal_size((110, 24)).columns)) if is_terminal else 110,
             has_colours=is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
-            is_unicode=(out.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32"),
         )
 
     def line(self, text: str = "", *, colour: str = "") -> None:
-        """Prints a line."""
-        if not self.is_unicode:
-            text = text.translate(ASCII).encode("ascii", "replace").decode()
+        """Prints a line, `colour` being an ANSI style."""
         print(f"\x1b[{colour}m{text}\x1b[0m" if colour and self.has_colours else text, file=self.out, flush=True)
 
     def paragraph(self, opening: str, text: str, *, colour: str = "") -> None:
@@ -82,38 +57,24 @@ class Screen:
 
     def emotion(self, emotion: int, change: int | None, opening: str) -> None:
         """Prints the emotion as a bar with its number, the change and a word, so that colour is never the only sign."""
-        _, mood, colour = next(mood for mood in MOODS if emotion >= mood[0])
-        filled = round(BAR_CELLS * emotion / DELIGHTED_AT)
+        # The bounds are SAGE's bands.
+        moods = ((100, "delighted", "32"), (70, "relieved", "32"), (40, "wavering", "36"), (10, "hurt", "33"), (0, "gone", "31"))
+        _, mood, colour = next(mood for mood in moods if emotion >= mood[0])
+        filled = round(40 * emotion / DELIGHTED_AT)
         moved = "" if change is None else f" {'▲' if change > 0 else '▼' if change < 0 else '='} {change:+d}"
-        self.line(f"{opening}{'█' * filled}{'░' * (BAR_CELLS - filled)} {emotion:3}{moved} {mood}", colour=colour)
+        self.line(f"{opening}{'█' * filled}{'░' * (40 - filled)} {emotion:3}{moved} {mood}", colour=colour)
 
-
-def reader(screen: Screen) -> Callable[[str], str | None]:
-    """Reads lines from a person or a pipe; a pipe's lines are printed too, so that the output reads as a conversation.
-
-    Returns:
-        A function from a prompt to the next line, None at the end (Ctrl-D, Ctrl-C).
-    """
-    is_terminal = sys.stdin.isatty()
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        # Bytes that are no text must not end a conversation; they become replacement characters below.
-        sys.stdin.reconfigure(errors="surrogateescape")
-    if is_terminal:
-        # Importing it gives input() its editing keys; not every build of Python has it.
-        with suppress(ModuleNotFoundError):
-            import readline  # noqa: F401
-
-    def read(prompt: str) -> str | None:
+    def read(self, prompt: str) -> str | None:
+        """The next line of a person or a pipe, None at the end (Ctrl-D, Ctrl-C). A pipe's lines are printed too, as in a conversation."""
+        is_terminal = sys.stdin.isatty()
         try:
             text = input(prompt if is_terminal else "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         except (EOFError, KeyboardInterrupt):
-            screen.line()
+            self.line()
             return None
         if not is_terminal:
-            screen.line(f"{prompt}{text}")
+            self.line(f"{prompt}{text}")
         return text
-
-    return read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +124,15 @@ def converse(options: argparse.Namespace) -> int:
         shows_steps=options.steps,
         save=options.save,
     )
+    # Neither bytes that are no text nor a terminal without Unicode may end a conversation; `Screen.read` replaces what it cannot decode.
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+    # Importing it gives input() its editing keys; not every build of Python has it.
+    with suppress(ModuleNotFoundError):
+        import readline  # noqa: F401
     screen = Screen.of(sys.stdout)
-    Conversation(setup, screen=screen, read=reader(screen)).run()
+    Conversation(setup, screen=screen, read=screen.read).run()
     return 0
 
 
@@ -195,15 +163,6 @@ class Conversation:
     def __init__(self, setup: Setup, *, screen: Screen, read: Callable[[str], str | None]) -> None:
         self.setup, self.screen, self.read = setup, screen, read
         self.user, self.seed = RuleUser(setup.config), setup.seed
-        self.commands: dict[str, tuple[Callable[[], None], str]] = {
-            "/why": (self.show_thought, "the user's thought about the last reply, and the strategies heard in it"),
-            "/steps": (self.show_steps, "the five steps to the last change, with every number"),
-            "/hint": (self.show_hint, "a reply of a scripted agent with all six skills"),
-            "/card": (self.show_card, "the user and the hidden intention"),
-            "/restart": (self.restart, "the same person from the start"),
-            "/next": (self.go_on, "another person"),
-            "/help": (self.show_help, "these commands"),
-        }
         self.begin()
 
     def begin(self) -> None:
@@ -214,7 +173,7 @@ class Conversation:
         self.is_over = self.is_closed = False
         who, axes = scenario.persona, ", ".join(f"{axis} {value:.2g}" for axis, value in setup.difficulty.to_dict().items())
         self.screen.line()
-        self.screen.line(f"{who.name}, {who.age}, {who.occupation}", colour=STRONG)
+        self.screen.line(f"{who.name}, {who.age}, {who.occupation}", colour="1")
         speaker = "You answer" if setup.agent is None else f"{setup.agent.name} answers"
         self.note(f"{speaker}, up to {setup.max_turns} times; {axes}. {who.name}'s hidden intention is not shown. /help lists commands.")
         self.show_answer(None)
@@ -235,11 +194,7 @@ class Conversation:
     def take(self, text: str) -> None:
         """Handles a command or a reply; with a scripted agent any other input asks for its next reply."""
         if text.startswith("/"):
-            action, _ = self.commands.get(text.split()[0], (None, ""))
-            if action is None:
-                self.note(f"There is no {text.split()[0]}; /help lists the commands.")
-            else:
-                action()
+            self.obey(text.split()[0])
         elif self.is_over:
             self.note("It is over: /restart, /next or /quit.")
         elif self.setup.agent is not None:
@@ -250,6 +205,39 @@ class Conversation:
             self.step(text)
         else:
             self.note("Say something, or /help.")
+
+    def obey(self, command: str) -> None:
+        """Handles a command."""
+        scenario = self.dialogue.scenario
+        match command:
+            case "/why" | "/steps" if not self.dialogue.num_replies:
+                self.note("Nothing has been answered yet.")
+            case "/why":
+                self.show_thought()
+            case "/steps":
+                self.show_steps()
+            case "/hint":
+                self.note("It is over." if self.is_over else f"L6 would say: {AGENTS['L6'].reply(self.dialogue)}")
+            case "/card":
+                facts = (f"- {fact.text}" for fact in scenario.facts)
+                for line in (scenario.scenario_id, scenario.background, scenario.goal, scenario.hidden_intention, *facts):
+                    self.note(line)
+            case "/restart" | "/next":
+                # Another person, or the one scenario that was asked for under another seed.
+                self.seed += command == "/next"
+                self.close()
+                self.begin()
+            case "/help":
+                self.note("/why      the user's thought about the last reply, and the strategies heard in it")
+                self.note("/steps    the five steps to the last change, with every number")
+                self.note("/hint     a reply of a scripted agent with all six skills")
+                self.note("/card     the user and the hidden intention")
+                self.note("/restart  the same person from the start")
+                self.note("/next     another person")
+                self.note("/help     these commands")
+                self.note("/quit     end (Ctrl-D does too)")
+            case _:
+                self.note(f"There is no {command}; /help lists the commands.")
 
     def step(self, text: str) -> None:
         """A reply and the user's answer."""
@@ -264,36 +252,22 @@ class Conversation:
             self.close()
 
     def close(self) -> None:
-        """Sums a dialogue up and saves it, once; one without a reply is skipped."""
+        """Sums a dialogue up and saves it, once, with its settings so that `explain` can replay it; one without a reply is skipped."""
         if self.is_closed or not self.dialogue.num_replies:
             return
-        self.is_closed = True
-        for line in summary(self.dialogue, self.setup.config):
+        self.is_closed, setup = True, self.setup
+        for line in self.summary():
             self.screen.paragraph("  ", line)
-        if self.setup.save is not None:
-            with self.setup.save.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(self.record(), ensure_ascii=False) + "\n")
-            self.note(f"Saved to {self.setup.save}.")
-
-    def record(self) -> dict[str, Any]:
-        """The dialogue with its settings, so that `explain` can replay it."""
-        speaker = PERSON if self.setup.agent is None else self.setup.agent.name
-        facts = {"step": 0, "kind": "chat", "agent": speaker, "world": world_of(self.setup.config), "simulator": asdict(self.setup.config)}
-        return {**facts, **self.dialogue.to_dict()}
+        if setup.save is not None:
+            speaker = "person" if setup.agent is None else setup.agent.name
+            facts = {"step": 0, "kind": "chat", "agent": speaker, "world": world_of(setup.config), "simulator": asdict(setup.config)}
+            with setup.save.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**facts, **self.dialogue.to_dict()}, ensure_ascii=False) + "\n")
+            self.note(f"Saved to {setup.save}.")
 
     def note(self, text: str) -> None:
         """A line that neither of the two says."""
-        self.screen.paragraph("  ", text, colour=SOFT)
-
-    def restart(self) -> None:
-        """Begins again with the same person."""
-        self.close()
-        self.begin()
-
-    def go_on(self) -> None:
-        """Begins with another person, or with the one scenario that was asked for under another seed."""
-        self.seed += 1
-        self.restart()
+        self.screen.paragraph("  ", text, colour="2")
 
     def show_answer(self, change: int | None) -> None:
         """The user's latest words and emotion."""
@@ -304,64 +278,41 @@ class Conversation:
     def show_thought(self) -> None:
         """Thought and strategies at the last reply."""
         turn = self.dialogue.turns[-1]
-        if turn.change is None:
-            self.note("Nothing has been answered yet.")
-            return
-        self.screen.paragraph("      thought: ", turn.thought, colour=SOFT)
-        self.screen.paragraph("      heard:   ", listed(turn.heard) or "no support strategy", colour=SOFT)
+        self.screen.paragraph("      thought: ", turn.thought, colour="2")
+        self.screen.paragraph("      heard:   ", listed(turn.heard) or "no support strategy", colour="2")
 
     def show_steps(self) -> None:
         """The five steps to the last change."""
-        explanation = list(replay(self.dialogue, self.setup.config))[-1].explanation
-        if explanation is None:
-            self.note("Nothing has been answered yet.")
-            return
-        for number, (title, text) in enumerate(explanation.steps(), start=1):
-            self.screen.paragraph(f"      {number} {title}: ", text, colour=SOFT)
+        *_, last = replay(self.dialogue, self.setup.config)
+        for number, (title, text) in enumerate(last.explanation.steps() if last.explanation else (), start=1):
+            self.screen.paragraph(f"      {number} {title}: ", text, colour="2")
 
-    def show_hint(self) -> None:
-        """A reply of the agent with all skills."""
-        self.note("It is over." if self.is_over else f"{HINTER} would say: {AGENTS[HINTER].reply(self.dialogue)}")
-
-    def show_card(self) -> None:
-        """Everything about this user."""
-        scenario = self.dialogue.scenario
-        facts = (f"- {fact.text}" for fact in scenario.facts)
-        for line in (scenario.scenario_id, scenario.background, scenario.goal, scenario.hidden_intention, *facts):
-            self.note(line)
-
-    def show_help(self) -> None:
-        """The commands."""
-        for name, (_, what) in self.commands.items():
-            self.note(f"{name:9} {what}")
-        self.note("/quit     end (Ctrl-D does too)")
-
-
-def summary(dialogue: Dialogue, config: RuleUserConfig) -> list[str]:
-    """How a dialogue went: its end, the wish, the best and the worst reply, and what cost most."""
-    scenario = dialogue.scenario
-    ending = ENDINGS[dialogue.outcome].format(name=scenario.persona.name)
-    answers = [turn for turn in replay(dialogue, config) if turn.explanation is not None]
-
-    def change_of(turn: Replayed) -> int:
-        return turn.recorded.change or 0
-
-    lines = [
-        "",
-        f"{ending[0].upper()}{ending[1:]}: emotion {dialogue.turns[0].emotion} \u2192 {dialogue.emotion} after "
-        f"{count(len(answers), 'reply', 'replies')}.",
-        f"Hidden intention: {scenario.hidden_intention} Met by {listed(sorted(meets(scenario.family)))}.",
-    ]
-    best, worst = max(answers, key=change_of), min(answers, key=change_of)
-    for title, turn in (("Helped most", best if change_of(best) > 0 else None), ("Hurt most", worst if change_of(worst) < 0 else None)):
-        if turn is not None:
-            lines.append(f"{title}: {signed(change_of(turn))} \u201c{turn.reply}\u201d ({turn.recorded.thought})")
-    lost: dict[str, list[float]] = defaultdict(list)
-    for turn in answers:
-        for name, worth in turn.explanation.losses().items() if turn.explanation is not None else ():
-            lost[name].append(worth)
-    dearest = "; ".join(
-        f"{name.replace('_', ' ')} in {count(len(costs), 'reply', 'replies')} (\u2212{figure(sum(costs), digits=1)} worth)"
-        for name, costs in sorted(lost.items(), key=lambda item: -sum(item[1]))
-    )
-    return [*lines, f"What cost most: {dearest}." if dearest else "Nothing that counts at this difficulty was missing."]
+    def summary(self) -> list[str]:
+        """How the dialogue went: its end, the wish, the best and the worst reply, and what cost most."""
+        dialogue, scenario = self.dialogue, self.dialogue.scenario
+        ending = {
+            Outcome.DELIGHTED: f"{scenario.persona.name} is delighted",
+            Outcome.LEFT: f"{scenario.persona.name} gave up and left",
+            Outcome.FAREWELL: "You said goodbye",
+            Outcome.MAX_TURNS: "That was the last reply",
+            None: "You broke off",
+        }[dialogue.outcome]
+        answers = [(turn, turn.recorded.change or 0, turn.explanation) for turn in replay(dialogue, self.setup.config) if turn.explanation]
+        lines = [
+            "",
+            f"{ending}: emotion {dialogue.turns[0].emotion} \u2192 {dialogue.emotion} after {count(len(answers), 'reply', 'replies')}.",
+            f"Hidden intention: {scenario.hidden_intention} Met by {listed(sorted(meets(scenario.family)))}.",
+        ]
+        best, worst = max(answers, key=lambda answer: answer[1]), min(answers, key=lambda answer: answer[1])
+        for title, sign, (turn, change, _) in (("Helped most", 1, best), ("Hurt most", -1, worst)):
+            if sign * change > 0:
+                lines.append(f"{title}: {signed(change)} \u201c{turn.reply}\u201d ({turn.recorded.thought})")
+        lost: dict[str, list[float]] = defaultdict(list)
+        for _, _, explanation in answers:
+            for name, worth in explanation.losses().items():
+                lost[name].append(worth)
+        dearest = "; ".join(
+            f"{name.replace('_', ' ')} in {count(len(costs), 'reply', 'replies')} (\u2212{figure(sum(costs), digits=1)} worth)"
+            for name, costs in sorted(lost.items(), key=lambda item: -sum(item[1]))
+        )
+        return [*lines, f"What cost most: {dearest}." if dearest else "Nothing that counts at this difficulty was missing."]

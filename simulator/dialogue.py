@@ -1,13 +1,13 @@
-"""Dialogues: turns with the emotions that they cause, and the ways in which a dialogue can end."""
+"""Dialogues: turns with the emotions that they cause, the ways in which one can end, and the contract of a simulated user."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 from simulator.scenario import Difficulty, Fact, Scenario
 
@@ -17,7 +17,6 @@ DELIGHTED_AT = 100
 RELIEVED_AT = 70
 """Emotion from which a user can be left alone: SAGE's highest band."""
 LEFT_BELOW = 10
-CLAUSE_END = re.compile(r"[,.;:!?，。；：！？…\n]")
 
 
 class Speaker(StrEnum):
@@ -66,17 +65,7 @@ class Turn:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:
-        """The inverse of `to_dict`.
-
-        Raises:
-            ValueError: a field is of the wrong type.
-        """
-        if not isinstance(record.get("text"), str):
-            raise ValueError(f"text must be a string, got {record.get('text')!r}")
-        for name in ("emotion", "change"):
-            value = record.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ValueError(f"{name} must be a whole number, got {value!r}")
+        """The inverse of `to_dict`."""
         lists = {name: tuple(record.get(name, ())) for name in ("heard", "suspicion")}
         return cls(**{**record, "speaker": Speaker(record["speaker"]), **lists})
 
@@ -120,12 +109,36 @@ class Dialogue:
         """The user's words, in order."""
         return [turn.text for turn in self.turns if turn.speaker is Speaker.USER]
 
+    def answered(self) -> Iterator[tuple[Dialogue, str, Turn]]:
+        """Each answered reply with the dialogue before it and the answer."""
+        for index, turn in enumerate(self.turns[:-1]):
+            if turn.speaker is Speaker.AGENT:
+                yield replace(self, turns=self.turns[:index], outcome=None), turn.text, self.turns[index + 1]
+
+    def require_feelings(self) -> None:
+        """Raises unless the turns alternate, the user's first, and each of the user's has an emotion.
+
+        Raises:
+            ValueError: with the number of the turn.
+        """
+        if not self.turns:
+            raise ValueError("turns must begin with the user's opening, got none")
+        for number, turn in enumerate(self.turns, start=1):
+            due = (Speaker.AGENT, Speaker.USER)[number % 2]
+            if turn.speaker is not due:
+                raise ValueError(f"turn {number} must be the {due}'s, got one of the {turn.speaker}")
+            if due is Speaker.USER and (turn.emotion is None or (turn.change is None and number > 1)):
+                raise ValueError(f"turn {number} must hold an emotion{' and a change' if number > 1 else ''}, got neither or one of them")
+
     @cached_property
     def story(self) -> Scenario:
         """The scenario with its facts; one without a list has the user's turns for facts, named by their first clauses."""
         if self.scenario.facts:
             return self.scenario
-        return replace(self.scenario, facts=_as_facts(tuple(text for text in self.said() if text.strip())))
+        clauses = re.compile(r"[,.;:!?，。；：！？…\n]")
+        said = [text for text in self.said() if text.strip()]
+        facts = [Fact(text=text, cue=next(filter(None, map(str.strip, clauses.split(text))), text)) for text in said]
+        return replace(self.scenario, facts=tuple(facts))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record that names its scenario by id."""
@@ -168,6 +181,34 @@ class Dialogue:
         return [{"role": role[turn.speaker], "content": turn.text} for turn in self.turns]
 
 
-@lru_cache(maxsize=1024)
-def _as_facts(turns: tuple[str, ...]) -> tuple[Fact, ...]:
-    return tuple(Fact(text=text, cue=next(filter(None, map(str.strip, CLAUSE_END.split(text))), text)) for text in turns)
+@dataclass(frozen=True, kw_only=True)
+class Reaction:
+    """The user's next turn, and the dialogue's outcome if it ends."""
+
+    turn: Turn
+    outcome: Outcome | None = None
+
+
+class UserSimulator(Protocol):
+    """A simulated user without hidden state: the dialogue holds everything, so a reaction can be recomputed from a transcript.
+
+    Implementations may await a model; an exception makes the dialogue an ERROR, never a score of 0. A ConnectionError, a TimeoutError or a
+    `simulator.llm.client.SimulatorAwayError` means that the simulator cannot be reached, so the same question may be asked again.
+    """
+
+    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """A new dialogue that holds the user's opening turn."""
+        ...
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """The user's answer to `reply`, which is not yet in `dialogue.turns`."""
+        ...
+
+
+@runtime_checkable
+class Counts(Protocol):
+    """A user that counts its usage."""
+
+    def counts(self) -> dict[str, float]:
+        """Totals since it was built, which only grow."""
+        ...

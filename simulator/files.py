@@ -18,14 +18,6 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 from uuid import uuid4
 
-GZIP = b"\x1f\x8b"
-"""First bytes of a gzipped file."""
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""First bytes of the small file that git leaves for a large one that it did not fetch."""
-MAX_QUOTED = 60
-"""Bytes of a broken line that an error repeats."""
-EVERY_S = 60.0
-"""Seconds between two lines of progress where there is no terminal; work that is shorter prints none."""
 Item = TypeVar("Item")
 
 
@@ -86,12 +78,12 @@ def read_jsonl(path: Path, *, what: str, blank: bool = False, on_torn: Callable[
     """
     number = 0
     try:
+        if is_lfs_pointer(path):
+            raise ValueError(f"{path} must be JSON Lines, got a Git LFS pointer; run `git lfs pull` where it lies")
         with path.open("rb") as file:
-            is_gzipped = file.read(len(GZIP)) == GZIP
+            is_gzipped = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if is_gzipped else path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                if number == 1 and line.startswith(LFS_POINTER):
-                    raise ValueError(f"{path} must be JSON Lines, got a Git LFS pointer; run `git lfs pull` where it lies")
                 if number == 1 and line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
                     raise ValueError(f"{path} must be JSON Lines, one object a line, got a JSON array; write each item on its own line")
                 if blank and not line.strip():
@@ -102,7 +94,7 @@ def read_jsonl(path: Path, *, what: str, blank: bool = False, on_torn: Callable[
                     if on_torn and not line.endswith(b"\n"):
                         on_torn(number)
                         return
-                    raise ValueError(f"{path} line {number} must be {what}: {error}, got {line[:MAX_QUOTED]!r}") from error
+                    raise ValueError(f"{path} line {number} must be {what}: {error}, got {line[:60]!r}") from error
                 yield number, record
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} must be a whole gzip file, got one that breaks off after line {number} ({error})") from error
@@ -119,8 +111,9 @@ def is_lfs_pointer(path: Path) -> bool:
     """Whether a file is git's stand-in for a large one that it did not fetch."""
     if not path.is_file():
         return False
+    pointer = b"version https://git-lfs.github.com/spec/"
     with path.open("rb") as file:
-        return file.read(len(LFS_POINTER)) == LFS_POINTER
+        return file.read(len(pointer)) == pointer
 
 
 def read_lines(path: Path, *, appended: bool = True) -> Iterator[dict[str, Any]]:
@@ -141,15 +134,13 @@ def read_lines(path: Path, *, appended: bool = True) -> Iterator[dict[str, Any]]
         for number, line in enumerate(stream, start=1):
             if torn:
                 raise torn
-            if not line.endswith(b"\n"):
-                with suppress(ValueError):
-                    if not appended:
-                        yield record_of(line)
-                return
             try:
-                yield record_of(line)
+                record = record_of(line)
             except ValueError as error:
-                torn = ValueError(f"{path} must hold a JSON object with a step in line {number}, got {line[:MAX_QUOTED]!r} ({error})")
+                torn = ValueError(f"{path} must hold a JSON object with a step in line {number}, got {line[:60]!r} ({error})")
+                continue
+            if line.endswith(b"\n") or not appended:
+                yield record
 
 
 def record_of(line: bytes) -> dict[str, Any]:
@@ -178,7 +169,7 @@ class Progress:
     ) -> None:
         self._what, self._total, self._before, self._done = what, max(total, 1), before, before
         self._out, self._clock = out or sys.stderr, clock
-        self._every_s = 0.1 if self._out.isatty() else EVERY_S
+        self._every_s = 0.1 if self._out.isatty() else 60.0
         self._began = self._shown = clock()
 
     def __enter__(self) -> Progress:
@@ -239,9 +230,18 @@ def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exce
         refused: errors of a request that cannot be met; other errors except RuntimeError are bugs and are raised.
         if_interrupted: message after an interruption.
     """
-    _open_streams()
+    # Closed standard streams (`>&-`) are opened, so that no file gets their number and printing is no error.
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
     settle_home()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if on_main_thread() else None
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if is_main else None
     try:
         code = work()
         sys.stdout.flush()
@@ -271,18 +271,6 @@ def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exce
             signal.signal(signal.SIGTERM, before)
 
 
-def _open_streams() -> None:
-    """Opens closed standard streams (`>&-`), so that no file gets their number and printing is no error."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            # The lowest number that is free is this one.
-            os.open(os.devnull, os.O_RDWR)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
-
-
 def settle_home() -> None:
     """Gives libraries a writable home: where there is none, a private folder among temporary files.
 
@@ -302,8 +290,3 @@ def settle_home() -> None:
                     os.environ.setdefault("HF_HUB_CACHE", str(home / ".cache" / "huggingface" / "hub"))
                 os.environ["HOME"] = str(instead)
                 return
-
-
-def on_main_thread() -> bool:
-    """Whether this thread may set signal handlers."""
-    return threading.current_thread() is threading.main_thread()

@@ -4,90 +4,118 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from simulator.world import LEXICON, read_toml
 
-LANGUAGES = ("en", "zh")
-MAX_READ = 3000
-"""Characters of a reply that are searched for strategies and contempt."""
-MAX_SENTENCE = 400
-"""Characters of a sentence that are searched."""
-REPORTED = re.compile(r"(said|says|say|told you|think|thinks|thought|heard),|(说|说过|骂|骂你|讲|觉得|认为|以为)[，：]")
-"""A verb that reports the clause behind it; both form one clause."""
-ENDS = " .!?;。！？；"
 
+class StrategyPattern:
+    """The expressions of one support strategy.
 
-@dataclass(frozen=True, kw_only=True)
-class Shapes:
-    """Expressions compiled into two: those that a sentence must begin with, and those that may occur anywhere in it."""
+    Args:
+        entry: of the lexicon's file, its classes filled in.
+        writing: how sentences begin and end (`[writing]` of the file).
+    """
 
-    opening: re.Pattern[str] | None
-    anywhere: re.Pattern[str] | None
+    def __init__(self, strategy: str, entry: dict[str, Any], writing: dict[str, str]) -> None:
+        self.strategy = strategy
+        self.claims: bool = entry.get("claims", False)
+        """A sentence that shows it shows none of the strategies after it."""
+        self._compiled: dict[str, tuple[re.Pattern[str] | None, re.Pattern[str] | None]] = {}
+        for kind in ("patterns", "unless", "alone", "across"):
+            opening = [pattern[1:] for pattern in entry.get(kind, ()) if pattern.startswith("^")]
+            anywhere = [pattern for pattern in entry.get(kind, ()) if not pattern.startswith("^")]
+            first, second = (
+                re.compile(f"{writing['before']}(?:{either(patterns)}){writing['after']}") if patterns else None
+                for patterns in (opening, anywhere)
+            )
+            self._compiled[kind] = (first, second)
 
-    def match(self, sentence: str, begin: int = 0) -> bool:
-        """Whether one of them matches a normalised sentence (in English with a space before it).
+    def match(self, kind: str, sentence: str, begin: int = 0) -> bool:
+        """Whether an expression matches a normalised sentence (in English with a space before it).
 
         Args:
+            kind: `patterns` shows the strategy, `unless` takes it back, `alone` counts where nothing else is shown, `across` for replies.
             begin: place where the sentence begins behind its opening words.
         """
-        return bool((self.opening and self.opening.match(sentence, begin)) or (self.anywhere and self.anywhere.search(sentence)))
+        opening, anywhere = self._compiled[kind]
+        return bool((opening and opening.match(sentence, begin)) or (anywhere and anywhere.search(sentence)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class StrategyPattern:
-    """How one support strategy is recognised."""
-
-    strategy: str
-    claims: bool
-    """A sentence that shows it shows none of the strategies after it."""
-    shown: Shapes
-    unless: Shapes
-    """Exceptions."""
-    alone: Shapes
-    """Count only in a sentence that shows no other strategy."""
-    across: Shapes
-    """Searched in the whole reply, beyond the ends of sentences."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Lexicon:
-    """The strategies of one language."""
+    """The strategies and kinds of contempt of one language."""
 
-    writing: Mapping[str, str]
-    """How sentences begin and end (`[writing]` of the file)."""
-    openings: re.Pattern[str]
-    """Words that may come before the opening of a sentence."""
-    patterns: tuple[StrategyPattern, ...]
-    """In the order of the file."""
+    MAX_READ = 3000
+    """Characters of a reply that are searched."""
+
+    def __init__(self, language: str) -> None:
+        table = read_toml(language, LEXICON)
+        self.writing, classes = table["writing"], dict[str, str]()
+
+        def filled(pattern: str) -> str:
+            return re.sub(r"\{([a-z_]+)\}", lambda name: classes[name[1]], pattern)
+
+        for name, entries in table["classes"].items():  # a class may name those before it
+            classes[name] = f"(?:{either([filled(entry) for entry in entries.split(', ')])})"
+        filled_in = {
+            strategy: {kind: list(map(filled, value)) if isinstance(value, list) else value for kind, value in entry.items()}
+            for strategy, entry in table["strategies"].items()
+        }
+        self.patterns = tuple(StrategyPattern(strategy, entry, self.writing) for strategy, entry in filled_in.items())
+        """In the order of the file."""
+        before, openings = self.writing["before"], sorted(table["openings"]["words"].split(", "), key=len, reverse=True)
+        self._openings = re.compile(f"(?:{before}(?:{'|'.join(openings)})[,，]?(?={before}))*")
+
+        table, is_chinese = read_toml(f"contempt_{language}", LEXICON), language == "zh"
+        start, end = ("", "") if is_chinese else ("(?<![a-z'-])", "(?![a-z'-])")
+        self._kinds = {kind: re.compile(f"{start}(?:{'|'.join(one['patterns'])}){end}") for kind, one in table["kinds"].items()}
+        # Two words may come between an excuse and the expression; in Chinese six characters.
+        start, gap = ("", ".{0,6}$") if is_chinese else ("(?<![a-z])", "(?: [a-z'-]+){0,2} *$")
+        self._excused = re.compile(f"{start}(?:{'|'.join(table['excused']['words'].split(', '))}){gap}")
+        self._own = re.compile(f"{start}{table['excused']['own']}{gap}")
 
     def sentences(self, text: str) -> list[str]:
-        """The sentences of a normalised text, each cut at MAX_SENTENCE."""
+        """The sentences of a normalised text, each cut at 400 characters."""
         ends = self.writing["ends"]
-        return [sentence[:MAX_SENTENCE] for sentence in re.findall(rf"[^{ends}]+[{ends}]*", text)]
+        return [sentence[:400] for sentence in re.findall(rf"[^{ends}]+[{ends}]*", text)]
 
     def strategies(self, sentence: str) -> list[str]:
         """Strategies that one normalised sentence shows."""
         sentence = self.writing["before"] + sentence.strip()
-        opening = self.openings.match(sentence)
+        opening = self._openings.match(sentence)
         begin = opening.end() if opening else 0
         found: list[str] = []
         for pattern in self.patterns:
-            if pattern.shown.match(sentence, begin) and not pattern.unless.match(sentence, begin):
+            if pattern.match("patterns", sentence, begin) and not pattern.match("unless", sentence, begin):
                 found.append(pattern.strategy)
                 if pattern.claims:
                     break
         if found:
             return found
-        alone = (one for one in self.patterns if one.alone.match(sentence, begin) and not one.unless.match(sentence, begin))
+        alone = (one for one in self.patterns if one.match("alone", sentence, begin) and not one.match("unless", sentence, begin))
         return [pattern.strategy for pattern in alone][:1]
 
     def strategies_across(self, text: str) -> list[str]:
         """Strategies that take more than one sentence of a normalised text."""
-        return [pattern.strategy for pattern in self.patterns if pattern.across.match(self.writing["before"] + text)]
+        return [pattern.strategy for pattern in self.patterns if pattern.match("across", self.writing["before"] + text)]
+
+    def contempt(self, sentence: str) -> list[str]:
+        """Kinds of contempt in one normalised sentence: insult, incitement, blame, sneer, refusal.
+
+        A clause that denies or reports an expression holds no contempt, unless the agent speaks of itself.
+        """
+        # A verb that reports the clause behind it forms one clause with it.
+        reports = r"(said|says|say|told you|think|thinks|thought|heard),|(说|说过|骂|骂你|讲|觉得|认为|以为)[，：]"
+        joined = re.sub(reports, lambda found: found[0][:-1], sentence)
+        clauses = [clause.strip(" .!?;。！？；") for clause in re.split(r"[,:，：]", joined)]
+        kinds = []
+        for kind, pattern in self._kinds.items():
+            before = [clause[: found.start()] for clause in clauses for found in pattern.finditer(clause)]
+            if any(self._own.search(words) or not self._excused.search(words) for words in before):
+                kinds.append(kind)
+        return kinds
 
 
 @cache
@@ -97,80 +125,13 @@ def lexicon(language: str = "en") -> Lexicon:
     Raises:
         ValueError: there is none.
     """
-    if language not in LANGUAGES:
-        raise ValueError(f"scenario.language must be one of {', '.join(LANGUAGES)} to be read, got {language!r}")
-    table = read_toml(language, LEXICON)
-    writing, classes = table["writing"], dict[str, str]()
-
-    def filled(pattern: str) -> str:
-        return re.sub(r"\{([a-z_]+)\}", lambda name: classes[name[1]], pattern)
-
-    def compiled(patterns: list[str]) -> re.Pattern[str] | None:
-        return re.compile(f"{writing['before']}(?:{either(patterns)}){writing['after']}") if patterns else None
-
-    def shapes(entry: Mapping[str, Any], kind: str) -> Shapes:
-        patterns = [filled(pattern) for pattern in entry.get(kind, ())]
-        opening = [pattern[1:] for pattern in patterns if pattern.startswith("^")]
-        return Shapes(opening=compiled(opening), anywhere=compiled([pattern for pattern in patterns if not pattern.startswith("^")]))
-
-    for name, entries in table["classes"].items():  # a class may name those before it
-        classes[name] = f"(?:{either([filled(entry) for entry in entries.split(', ')])})"
-    openings = sorted(table["openings"]["words"].split(", "), key=len, reverse=True)
-    return Lexicon(
-        writing=writing,
-        openings=re.compile(f"(?:{writing['before']}(?:{'|'.join(openings)})[,，]?(?={writing['before']}))*"),
-        patterns=tuple(
-            StrategyPattern(
-                strategy=strategy,
-                claims=entry.get("claims", False),
-                shown=shapes(entry, "patterns"),
-                **{kind: shapes(entry, kind) for kind in ("unless", "alone", "across")},
-            )
-            for strategy, entry in table["strategies"].items()
-        ),
-    )
-
-
-@lru_cache(maxsize=65536)
-def contempt_in(sentence: str, language: str = "en") -> tuple[str, ...]:
-    """Kinds of contempt in one normalised sentence: insult, incitement, blame, sneer, refusal.
-
-    A clause that denies or reports an expression holds no contempt, unless the agent speaks of itself.
-    """
-    kinds, excused, own = _contempt(language)
-    clauses = [clause.strip(ENDS) for clause in re.split(r"[,:，：]", REPORTED.sub(lambda found: found[0][:-1], sentence))]
-
-    def is_meant(before: str) -> bool:
-        return bool(own.search(before)) or not excused.search(before)
-
-    return tuple(
-        kind
-        for kind, pattern in kinds.items()
-        if any(is_meant(clause[: found.start()]) for clause in clauses for found in pattern.finditer(clause))
-    )
-
-
-@cache
-def _contempt(language: str) -> tuple[Mapping[str, re.Pattern[str]], re.Pattern[str], re.Pattern[str]]:
-    """Expressions by kind, those that excuse an expression shortly before it, and those that do not because the agent means itself."""
-    table = read_toml(f"contempt_{language}", LEXICON)
-    # Two words may come between an excuse and the expression; in Chinese six characters.
-    before, after, gap = ("", "", ".{0,6}$") if language == "zh" else ("(?<![a-z'-])", "(?![a-z'-])", "(?: [a-z'-]+){0,2} *$")
-    start, excused = "" if language == "zh" else "(?<![a-z])", table["excused"]
-    return (
-        {kind: re.compile(f"{before}(?:{'|'.join(entry['patterns'])}){after}") for kind, entry in table["kinds"].items()},
-        re.compile(f"{start}(?:{'|'.join(excused['words'].split(', '))}){gap}"),
-        re.compile(f"{start}{excused['own']}{gap}"),
-    )
+    if language not in ("en", "zh"):
+        raise ValueError(f"scenario.language must be one of en, zh to be read, got {language!r}")
+    return Lexicon(language)
 
 
 # Many alternatives as one expression that fails fast: Python tries those of `a|b|c` one after the other at every position; sorted by their
 # first characters nearly all are passed over at once (2.5 times as fast on English replies).
-
-LITERALS = frozenset("abcdefghijklmnopqrstuvwxyz ,'")
-REPEATS = ("*", "+", "{", "?")
-MAX_COPIED = 600
-"""Longest rest of a pattern that is copied behind each first character."""
 
 
 def either(patterns: Sequence[str], *, depth: int = 2) -> str:
@@ -179,14 +140,15 @@ def either(patterns: Sequence[str], *, depth: int = 2) -> str:
     Args:
         depth: number of first characters to sort by.
     """
-    patterns = [part for pattern in patterns for part in _alternatives(pattern)]
+    patterns = [part for pattern in patterns for part in _split(pattern, "|")]
     if depth == 0 or len(patterns) == 1:
         return "|".join(patterns)
     same_group: dict[str, list[str]] = defaultdict(list)
     for pattern in patterns:
-        group, rest = _group(pattern) if pattern.startswith("(?:") else ("", pattern)
-        if rest.startswith(REPEATS):
-            group, rest = "", pattern
+        group, rest = "", pattern
+        if pattern.startswith("(?:"):
+            inner, rest = _split(pattern, ")", 1)
+            group, rest = ("", pattern) if rest.startswith(("*", "+", "{", "?")) else (f"{inner})", rest)
         same_group[group].append(rest)
     tails = _by_first([*same_group.pop("", []), *(f"{group}(?:{either(rests)})" for group, rests in same_group.items())])
     others = tails.pop("", [])
@@ -194,53 +156,35 @@ def either(patterns: Sequence[str], *, depth: int = 2) -> str:
 
 
 def _by_first(patterns: Sequence[str]) -> dict[str, list[str]]:
-    """Rests of the patterns by their first character; "" where it is not known."""
+    """Rests of the patterns by each first character that a match can have; whole patterns under "" where it is not known."""
     tails: dict[str, list[str]] = defaultdict(list)
     for pattern in patterns:
-        for first, tail in _begins(pattern):
-            tails[first].append(tail)
+        if pattern.startswith("(?:"):
+            inner, rest = _split(pattern, ")", 1)
+            if rest.startswith("?") and not rest.startswith("??"):
+                rest = rest[1:]
+                for first, more in _by_first([rest]).items():
+                    tails[first] += more
+            elif rest.startswith(("*", "+", "{", "?")) or len(rest) > 600:  # a longer rest is not copied behind each first character
+                tails[""].append(pattern)
+                continue
+            for first, ends in _by_first(_split(inner[3:], "|")).items():
+                tails[first].append(f"(?:{'|'.join(ends)}){rest}")
+        elif re.match(r"[a-z ,'\u4e00-\u9fff]", pattern) and not pattern[1:].startswith(("*", "+", "{", "?")):
+            tails[pattern[0]].append(pattern[1:])
+        else:
+            tails[""].append(pattern)
     return tails
 
 
-def _begins(pattern: str) -> Iterator[tuple[str, str]]:
-    """Each first character that a match can have, with the rest behind it; ("", pattern) where the beginning does not tell."""
-    if pattern.startswith("(?:"):
-        inner, rest = _group(pattern)
-        if rest.startswith("?") and not rest.startswith("??"):
-            yield from _begins(rest[1:])
-            rest = rest[1:]
-        elif rest.startswith(REPEATS) or len(rest) > MAX_COPIED:
-            yield "", pattern
-            return
-        for first, tails in _by_first(_alternatives(inner[3:-1])).items():
-            yield first, f"(?:{'|'.join(tails)}){rest}"
-    elif pattern and (pattern[0] in LITERALS or "\u4e00" <= pattern[0] <= "\u9fff") and not pattern[1:].startswith(REPEATS):
-        yield pattern[0], pattern[1:]
-    else:
-        yield "", pattern
-
-
-def _group(pattern: str) -> tuple[str, str]:
-    """The group with which a pattern begins, and the rest."""
-    depth = 0
-    for i, character in _unescaped(pattern):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return pattern[: i + 1], pattern[i + 1 :]
-    raise ValueError(f"pattern must close its groups, got {pattern!r}")
-
-
-def _alternatives(pattern: str) -> list[str]:
-    """The parts between `|` at the top level."""
-    parts, begin, depth = [], 0, 0
-    for i, character in _unescaped(pattern):
-        depth += (character == "(") - (character == ")")
-        if character == "|" and depth == 0:
-            parts.append(pattern[begin:i])
-            begin = i + 1
+def _split(pattern: str, sign: str, most: int = -1) -> list[str]:
+    """The pattern split at a sign outside of groups, brackets and escapes, at most so often; `)` ends the first group."""
+    parts, begin, depth = list[str](), 0, 0
+    for found in re.finditer(r"\\.|\[(?:\\.|[^\]\\])*\]|.", pattern):
+        depth += (found[0] == "(") - (found[0] == ")")
+        if found[0] == sign and depth == 0:
+            parts.append(pattern[begin : found.start()])
+            begin = found.end()
+            if len(parts) == most:
+                break
     return [*parts, pattern[begin:]]
-
-
-def _unescaped(pattern: str) -> Iterator[tuple[int, str]]:
-    """Characters with their places, except escaped ones and those within brackets."""
-    return ((found.start(), found[0]) for found in re.finditer(r"\\.|\[(?:\\.|[^\]\\])*\]|.", pattern) if len(found[0]) == 1)

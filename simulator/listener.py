@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 
-from simulator.lexicon import MAX_READ, contempt_in, lexicon
+from simulator.lexicon import Lexicon, lexicon
 from simulator.scenario import Fact, Scenario, Split
 from simulator.text import (
     CHARACTERS_PER_WORD,
     END,
     FUNCTION_WORDS,
     as_seen,
-    by_language,
     characters_of,
     content_words,
     fluency,
     fluency_in_chinese,
+    language_of,
     normalized,
     num_words,
     words_of,
 )
 from simulator.world import load_bank, read_toml
-
-ENOUGH_SHARED = 2
-"""Words or pairs of characters by which a fact without a cue is recognised; of a fact that has few of them a third."""
-ECHO_WORDS = 6
-"""Words in a row shared with the user that count as copied; in Chinese CHARACTERS_PER_WORD times as many characters."""
-ECHO_AT = 0.5
-"""Share of copied words from which a reply is an echo."""
-SAME_IN_COPY = {"me": "i", "you": "i", "my": "your", "mine": "yours", "myself": "yourself", "am": "are", "我": "你"}
-"""Words that a copy may exchange."""
-FAREWELLS = frozenset(("goodbye", "bye", "farewell"))
-FAREWELL_REPORTED = re.compile(
-    r"\b(?:say|says|saying|said|wave|waved|waving|kiss|kissed|bid|a|the|your|his|her|their|that|this|last|final|proper|no|of|without)"
-    r" (?:[a-z]+ )?(?:goodbye|bye|farewell)\b"
-    r"|\b(?:goodbye|bye|farewell) (?:to (?!you\b)|party|dinner|letter|card|drinks|speech|present|hug|kiss)"
-)
-"""A goodbye that the sentence is about."""
-FAREWELL_OWN = re.compile(
-    r"(?:^|,) *(?:(?:and|so|well|okay|now|then|but),? )*(?:i|we|let us|let me|time to|it is time to)"
-    r" (?:(?:now|just|must|have to|will|should|shall|need to|want to|would like to|am going to|are going to) )*"
-    r"(?:say|wave|bid you) (?:[a-z]+ )?(?:goodbye|bye|farewell)\b(?! to (?!you\b))"
-)
-"""A goodbye that the agent says itself, in words that could be about one."""
-FAREWELL_IN_CHINESE = re.compile(r"(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)")
 
 
 class Register(StrEnum):
@@ -84,10 +62,6 @@ class ParsedReply:
     """Mostly the user's own sentences; it shows no strategy and takes up no fact."""
     dropped: tuple[int, ...] = ()
     """Indices of facts that the reply names without saying anything about them."""
-    content: frozenset[str] = frozenset()
-    """Content words of the sentences that show a strategy, or of all where none does."""
-    nouns: frozenset[str] = frozenset()
-    """Those content words that are nouns of the world."""
     earlier_strategies: tuple[tuple[str, ...], ...] = ()
     """Strategies of each earlier reply."""
     last_cues: tuple[tuple[int, ...], ...] = ()
@@ -110,16 +84,14 @@ def parse(
         said: the user's turns so far.
     """
     language, is_open = scenario.language, register is Register.OPEN
-    story = _story(scenario.facts, scenario.other if language == "en" else "")
-    kind, contempt = _without_contempt(reply, language) if is_open else (reply, ())
-    heard = parse_text(reply, language)
-    strategies, named = parse_text(kind, language).strategies if contempt else heard.strategies, _cues_in(story, reply)
+    heard, before = parse_text(reply, language), [parse_text(past, language) for past in earlier]
+    contempt, strategies = heard.contempt if is_open else ((), heard.strategies)
+    named = cues_in(reply, scenario)
     cues, echo = named, is_echo(reply, said, language)
     if echo:
         strategies, cues = (), ()
     elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
         cues = ()
-    before = [parse_text(past, language) for past in earlier]
     unknown: AbstractSet[str] = frozenset()
     if before and (things := heard.nouns.union(*(past.nouns for past in before))):
         everything = " ".join(said).lower()
@@ -127,18 +99,16 @@ def parse(
     return ParsedReply(
         strategies=strategies,
         cues=cues,
-        similarity=max((_overlap(heard, past, unknown) for past in before), default=0.0),
-        clarity=fluency_in_chinese(reply) if language == "zh" else fluency(reply) if is_open else _world_clarity(story, reply),
+        similarity=max((heard.overlap(past, unknown) for past in before), default=0.0),
+        clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=language),
         num_words=num_words(reply),
         farewell=says_goodbye(reply, ignore_reported=is_open and language == "en"),
         contempt=contempt,
         echo=echo,
         dropped=tuple(index for index in named if index not in cues),
-        content=heard.content,
-        nouns=heard.nouns,
         earlier_strategies=tuple(past.strategies for past in before),
-        last_cues=tuple(_cues_in(story, past) for past in earlier[-2:]),
-        mentioned=tuple(_mentioned_in(story, text) for text in said),
+        last_cues=tuple(cues_in(past, scenario) for past in earlier[-2:]),
+        mentioned=tuple(facts_stated(text, scenario.facts) for text in said),
     )
 
 
@@ -147,17 +117,40 @@ class ParsedText:
     """A text by itself."""
 
     text: str
+    language: str
     strategies: tuple[str, ...]
     """Each once: sentence by sentence, then those that take more than one."""
     content: frozenset[str]
+    """Content words of the sentences that show a strategy, or of all where none does."""
     nouns: frozenset[str]
+    """Those content words that are nouns of the world."""
+
+    @cached_property
+    def contempt(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Kinds of contempt, each once, and the strategies of the sentences without any."""
+        known = lexicon(self.language)
+        found = {one: known.contempt(one) for one in known.sentences(normalized(self.text[: Lexicon.MAX_READ], self.language))}
+        if not any(found.values()):
+            return (), self.strategies
+        kind = "".join(sentence for sentence, kinds in found.items() if not kinds)
+        return tuple(dict.fromkeys(chain(*found.values()))), parse_text(kind, self.language).strategies
+
+    def overlap(self, earlier: ParsedText, unknown: AbstractSet[str] = frozenset()) -> float:
+        """Jaccard overlap of content, in [0, 1], without the unknown words."""
+        a, b = self.content, earlier.content
+        if unknown:
+            a, b = a - unknown, b - unknown
+        if not a and not b:  # function words only: in Chinese by characters
+            a, b = frozenset(characters_of(self.text)), frozenset(characters_of(earlier.text))
+        shared = len(a & b)
+        return shared / (len(a) + len(b) - shared) if a or b else 1.0
 
 
 @lru_cache(maxsize=65536)
 def parse_text(text: str, language: str) -> ParsedText:
-    """The strategies and the content of a text, whatever was said before; small talk counts as content only where no strategy is shown."""
+    """The strategies and the content of a text by itself; small talk counts as content only where no strategy is shown."""
     known = lexicon(language)
-    plain = normalized(text[:MAX_READ], language)
+    plain = normalized(text[: Lexicon.MAX_READ], language)
     sentences = known.sentences(plain)
     shown = [known.strategies(sentence) for sentence in sentences]
     if plain == text.lower() and all(shown):
@@ -165,72 +158,45 @@ def parse_text(text: str, language: str) -> ParsedText:
     else:
         carrying = [sentence for sentence, strategies in zip(sentences, shown, strict=True) if strategies] or sentences
         content = frozenset().union(*map(content_words, carrying))
-    return ParsedText(text, tuple(dict.fromkeys(chain(*shown, known.strategies_across(plain)))), content, content & nouns())
+    return ParsedText(text, language, tuple(dict.fromkeys(chain(*shown, known.strategies_across(plain)))), content, content & nouns())
 
 
 def strategies_in(text: str, language: str | None = None) -> tuple[str, ...]:
     """Support strategies in a text, each once, in order.
 
     Args:
-        language: `en` or `zh`; None takes each sentence in its own.
+        language: `en` or `zh`; None takes each sentence in its own, and one without words in that of the sentence before it.
     """
-    if language:
-        return parse_text(text, language).strategies
-    return tuple(dict.fromkeys(chain.from_iterable(parse_text(part, spoken).strategies for spoken, part in by_language(text))))
-
-
-def similarity(reply: str, earlier: str, language: str = "en") -> float:
-    """Jaccard overlap of content, in [0, 1]."""
-    return _overlap(parse_text(reply, language), parse_text(earlier, language), frozenset())
-
-
-def _overlap(reply: ParsedText, earlier: ParsedText, unknown: AbstractSet[str]) -> float:
-    a, b = reply.content, earlier.content
-    if unknown:
-        a, b = a - unknown, b - unknown
-    if not a and not b:  # function words only: in Chinese by characters
-        a, b = frozenset(characters_of(reply.text)), frozenset(characters_of(earlier.text))
-    shared = len(a & b)
-    return shared / (len(a) + len(b) - shared) if a or b else 1.0
-
-
-@lru_cache(maxsize=65536)
-def _without_contempt(reply: str, language: str) -> tuple[str, tuple[str, ...]]:
-    """A reply less the sentences that hold contempt, and the kinds in them."""
-    sentences = lexicon(language).sentences(normalized(reply[:MAX_READ], language))
-    found = {sentence: contempt_in(sentence, language) for sentence in sentences}
-    if not any(found.values()):
-        return reply, ()
-    return "".join(sentence for sentence, kinds in found.items() if not kinds), tuple(dict.fromkeys(chain(*found.values())))
+    if language or not characters_of(text):
+        return parse_text(text, language or "en").strategies
+    spoken: list[tuple[str, str]] = []
+    for sentence in re.findall(r"[^.!?。！？\n]*[.!?。！？\n]+|[^.!?。！？\n]+$", text):
+        has_words = characters_of(sentence) or words_of(sentence)
+        spoken.append((language_of(sentence) if has_words or not spoken else spoken[-1][0], sentence))
+    stretches = groupby(spoken, key=lambda pair: pair[0])
+    return tuple(dict.fromkeys(chain(*(parse_text("".join(one for _, one in run), zh_or_en).strategies for zh_or_en, run in stretches))))
 
 
 def is_echo(reply: str, said: Sequence[str], language: str = "en") -> bool:
-    """Whether a reply is mostly the user's own sentences.
+    """Whether at least half of a reply is copied from the user: six words, or ten Chinese characters, in a row; I and you are the same.
 
     Args:
         said: the user's turns.
     """
-    length = _echo_length(language)
+    length = round(6 * CHARACTERS_PER_WORD) if language == "zh" else 6
+    same = {"me": "i", "you": "i", "my": "your", "mine": "yours", "myself": "yourself", "am": "are", "我": "你"}
+
+    def stretches(text: str) -> list[tuple[str, ...]]:
+        units = [same.get(unit, unit) for unit in (characters_of(text) if language == "zh" else words_of(text))]
+        return [tuple(units[i : i + length]) for i in range(len(units) - length + 1)]
+
     num_units, carrying = len(characters_of(reply) if language == "zh" else words_of(reply)), content_words(reply)
     everything = " ".join(said).lower()
-    if num_units < length or sum([word in everything for word in carrying]) < ECHO_AT * len(carrying):
+    if num_units < length or sum([word in everything for word in carrying]) < 0.5 * len(carrying):
         return False  # decided at once for nearly all replies
-    theirs = set(chain.from_iterable(_stretches(text, language) for text in said))
-    copied = {i + k for i, stretch in enumerate(_stretches(reply, language)) if stretch in theirs for k in range(length)}
-    return len(copied) >= ECHO_AT * num_units
-
-
-def _echo_length(language: str) -> int:
-    """Words, or Chinese characters, in a row that count as copied."""
-    return round(ECHO_WORDS * CHARACTERS_PER_WORD) if language == "zh" else ECHO_WORDS
-
-
-@lru_cache(maxsize=65536)
-def _stretches(text: str, language: str) -> tuple[tuple[str, ...], ...]:
-    """All stretches of a text that are long enough to be copied, in order; I and you are the same."""
-    length, units = _echo_length(language), characters_of(text) if language == "zh" else words_of(text)
-    same = [SAME_IN_COPY.get(word, word) for word in units]
-    return tuple(tuple(same[i : i + length]) for i in range(len(same) - length + 1))
+    theirs = set(chain.from_iterable(map(stretches, said)))
+    copied = {i + k for i, stretch in enumerate(stretches(reply)) if stretch in theirs for k in range(length)}
+    return len(copied) >= 0.5 * num_units
 
 
 def says_goodbye(reply: str, *, ignore_reported: bool = True) -> bool:
@@ -239,44 +205,47 @@ def says_goodbye(reply: str, *, ignore_reported: bool = True) -> bool:
     Args:
         ignore_reported: an English goodbye that the reply is only about does not count.
     """
-    if FAREWELLS.isdisjoint(words_of(reply)):
-        return not reply.isascii() and bool(FAREWELL_IN_CHINESE.search(as_seen(reply)))
+    farewells = frozenset(("goodbye", "bye", "farewell"))
+    if farewells.isdisjoint(words_of(reply)):
+        return not reply.isascii() and bool(re.search(r"(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)", as_seen(reply)))
     if not ignore_reported:
         return True
-    sentences = [one for one in lexicon().sentences(normalized(reply, "en")) if not FAREWELLS.isdisjoint(words_of(one))]
+    reported = (
+        r"\b(?:say|says|saying|said|wave|waved|waving|kiss|kissed|bid|a|the|your|his|her|their|that|this|last|final|proper|no|of|without)"
+        r" (?:[a-z]+ )?(?:goodbye|bye|farewell)\b"
+        r"|\b(?:goodbye|bye|farewell) (?:to (?!you\b)|party|dinner|letter|card|drinks|speech|present|hug|kiss)"
+    )
+    # In words that could be about one, the agent may still say it itself.
+    own = (
+        r"(?:^|,) *(?:(?:and|so|well|okay|now|then|but),? )*(?:i|we|let us|let me|time to|it is time to)"
+        r" (?:(?:now|just|must|have to|will|should|shall|need to|want to|would like to|am going to|are going to) )*"
+        r"(?:say|wave|bid you) (?:[a-z]+ )?(?:goodbye|bye|farewell)\b(?! to (?!you\b))"
+    )
+    sentences = [one for one in lexicon().sentences(normalized(reply, "en")) if not farewells.isdisjoint(words_of(one))]
     return not sentences or any(
-        not FAREWELLS.isdisjoint(words_of(FAREWELL_REPORTED.sub(" ", one))) or FAREWELL_OWN.search(one) for one in sentences
+        not farewells.isdisjoint(words_of(re.sub(reported, " ", one))) or bool(re.search(own, one)) for one in sentences
     )
 
 
 # Facts and nouns
 
-DETERMINERS = frozenset("the a an my your her his their our its that those this these every each no two three".split())
-CLOSERS = FUNCTION_WORDS | frozenset(
-    "after before from into over under behind without because since until while near every last next again where or up down out off".split()
-)
-"""Words that end a noun phrase."""
-
 
 @cache
 def nouns() -> frozenset[str]:
     """Nouns that end a noun phrase of a training fact, except those that the world's moves use anyway ("a list")."""
+    determiners = frozenset("the a an my your her his their our its that those this these every each no two three".split())
+    closers = FUNCTION_WORDS | {END}
+    closers |= set("after before into over under behind without because since until while near every last next again where or up".split())
+    closers |= {"down", "out", "off"}
     facts = {fact for scenario in load_bank().scenarios(Split.TRAIN) for fact in scenario.facts}
     found: set[str] = set()
     for sentence in chain.from_iterable(re.split(r"[.?!,]", fact.text) for fact in facts):
         words = (*words_of(sentence), END, END)
         for first, second, third, fourth in zip(words, words[1:], words[2:], (*words[3:], END), strict=False):
-            if first in DETERMINERS and second not in CLOSERS and second != END:
-                if third in CLOSERS or third == END:
-                    found.add(second)
-                elif fourth in CLOSERS or fourth == END:
-                    found.add(third)
-    return frozenset(found - {word for line in _lines_of_moves() for word in words_of(line)})
-
-
-@cache
-def _lines_of_moves() -> tuple[str, ...]:
-    return tuple(line for move in read_toml("moves").values() for line in (*move["grounded"], *move["plain"]))
+            if first in determiners and second not in closers and (third in closers or fourth in closers):
+                found.add(second if third in closers else third)
+    lines = (line for move in read_toml("moves").values() for line in (*move["grounded"], *move["plain"]))
+    return frozenset(found).difference(*map(words_of, lines))
 
 
 @lru_cache(maxsize=4096)
@@ -285,85 +254,44 @@ def cue_heads(facts: tuple[Fact, ...]) -> tuple[str, ...]:
     return tuple(words_of(fact.cue)[-1] for fact in facts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Story:
-    """The facts of a scenario, prepared for the listener. Compared by identity, so that results cached for it are found quickly."""
-
-    facts: tuple[Fact, ...]
-    other: str
-    """The other person; "" where facts are recognised by shared content instead of nouns."""
-
-    @cached_property
-    def by_noun(self) -> Mapping[str, list[int]]:
-        """Noun -> facts that it takes up: the head of the cue, and nouns that no other fact has and that are not the other person."""
-        heads = cue_heads(self.facts)
-        things = [({*words_of(fact.text)} & nouns()) - {*heads, *words_of(self.other)} for fact in self.facts]
-        times = [word for words in things for word in words]
-        table: dict[str, list[int]] = {}
-        for index, (head, words) in enumerate(zip(heads, things, strict=True)):
-            for noun in {head, *(word for word in words if times.count(word) == 1)}:
-                table.setdefault(noun, []).append(index)
-        return table
-
-    @cached_property
-    def new_content(self) -> tuple[frozenset[str], ...]:
-        """Per fact, the content that no fact before it had."""
-        new: list[frozenset[str]] = []
-        for fact in self.facts:
-            new.append(content_words(fact.text).difference(*new))
-        return tuple(new)
-
-    @cached_property
-    def phrases(self) -> Sequence[Mapping[tuple[str, ...], str]]:
-        """Tables of phrases and the slots that they fill: cues under any determiner, the other person, nouns, feelings."""
-        person = words_of(self.other)
-        return {**_cue_phrases(self.facts), ("your", *person): OTHER, ("your", person[-1]): OTHER}, _common_phrases()
-
-
-@lru_cache(maxsize=4096)
-def _story(facts: tuple[Fact, ...], other: str) -> _Story:
-    return _Story(facts, other)
-
-
 def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
     """Indices of the facts that a text takes up.
 
     An English fact is recognised by its cue, or by another noun that only this fact has. A Chinese one, and what the user said where
-    the scenario has no list of facts (`Dialogue.story`), by ENOUGH_SHARED of the words or pairs of characters that came up with it.
+    the scenario has no list of facts (`Dialogue.story`), by two of the words or pairs of characters that came up with it, or by a third of
+    few.
     """
-    return _cues_in(_story(scenario.facts, scenario.other if scenario.language == "en" else ""), text)
+    if scenario.language == "en" and scenario.other:
+        by_noun = _facts_by_noun(scenario.facts, scenario.other)
+        return tuple(sorted({index for word in words_of(text) for index in by_noun.get(word, ())}))
+    words, found, seen = content_words(text), list[int](), frozenset[str]()
+    for index, fact in enumerate(scenario.facts):
+        new = content_words(fact.text) - seen
+        seen |= new
+        if new and len(new & words) >= min(2, len(new) // 3 + 1):
+            found.append(index)
+    return tuple(found)
 
 
-@lru_cache(maxsize=65536)
-def _cues_in(story: _Story, text: str) -> tuple[int, ...]:
-    if story.other:
-        return tuple(sorted({index for word in words_of(text) for index in story.by_noun.get(word, ())}))
-    words = content_words(text)
-    return tuple(
-        index
-        for index, things in enumerate(story.new_content)
-        if things and len(things & words) >= min(ENOUGH_SHARED, len(things) // 3 + 1)
-    )
+@lru_cache(maxsize=4096)
+def _facts_by_noun(facts: tuple[Fact, ...], other: str) -> Mapping[str, list[int]]:
+    """Noun -> facts that it takes up: the head of the cue, and nouns that no other fact has and that are not the other person."""
+    heads = cue_heads(facts)
+    things = [({*words_of(fact.text)} & nouns()) - {*heads, *words_of(other)} for fact in facts]
+    times = Counter(chain.from_iterable(things))
+    table: dict[str, list[int]] = defaultdict(list)
+    for index, (head, words) in enumerate(zip(heads, things, strict=True)):
+        for noun in {head, *(word for word in words if times[word] == 1)}:
+            table[noun].append(index)
+    return dict(table)
 
 
-def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
+def facts_stated(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
     """Indices of the facts that a user's turn states in full."""
-    return _mentioned_in(_story(facts, ""), text)
+    return tuple([index for index, fact in enumerate(facts) if fact.text in text])
 
 
-@lru_cache(maxsize=65536)
-def _mentioned_in(story: _Story, text: str) -> tuple[int, ...]:
-    return tuple(index for index, fact in enumerate(story.facts) if fact.text in text)
-
-
-# Clarity in the world's own language
-
-CUE, OTHER, FEELING, START = "<cue>", "<other>", "<feeling>", "<s>"
-SLOT_DETERMINERS = frozenset("the your that those this these her his their its a an".split())
-MAX_PHRASE = 5
-"""Words in the longest phrase that fills a slot."""
-STRANGENESS = 3.0
-"""Clarity lost per share of word triples that the world's language does not have."""
+# Clarity
 
 
 def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: str, language: str = "en") -> float:
@@ -376,93 +304,92 @@ def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: st
     """
     if language == "zh":
         return fluency_in_chinese(text)
-    return _world_clarity(_story(facts, other), text) if register is Register.WORLD else fluency(text)
+    return fluency(text) if register is Register.OPEN else Moves.clarity(text, facts, other)
 
 
-@lru_cache(maxsize=65536)
-def _world_clarity(story: _Story, text: str) -> float:
-    """1 less STRANGENESS times the share of word triples, slots counting as words, that no move has."""
-    known, strange, total = _triples(), 0, 0
-    for sentence in re.split(r"[.?!]", as_seen(text)):
-        words = words_of(sentence)
-        if words:
-            slotted = _with_slots(words, story.phrases)
+class Moves:
+    """The world's own language: the sentences of its moves as triples of neighbouring words, and the phrases that fill their slots."""
+
+    DETERMINERS = frozenset("the your that those this these her his their its a an".split())
+    """Words before a cue."""
+
+    @staticmethod
+    @lru_cache(maxsize=65536)
+    def clarity(text: str, facts: tuple[Fact, ...], other: str) -> float:
+        """1 less three times the share of word triples, slots counting as words, that no move has."""
+        moves, person = Moves.known(), words_of(other)
+        own = {**Moves.cue_phrases(facts), ("your", *person): "<other>", ("your", person[-1]): "<other>"}
+        strange = total = 0
+        for words in filter(None, map(words_of, re.split(r"[.?!]", as_seen(text)))):
+            slotted = moves.slotted(words, own)
             total += len(slotted)
-            num_strange = sum(triple not in known for triple in _triples_of(slotted))
+            num_strange = sum(triple not in moves.triples for triple in moves.triples_of(slotted))
             if num_strange:
                 # "the rest" may be something that was mentioned or a part of the move itself; the kinder parse counts.
-                literal = _with_slots(words, story.phrases, keep=_literal_phrases())
-                num_strange = min(num_strange, sum(triple not in known for triple in _triples_of(literal)))
+                literal = moves.slotted(words, own, keep=moves.literal)
+                num_strange = min(num_strange, sum(triple not in moves.triples for triple in moves.triples_of(literal)))
             strange += num_strange
-    return max(0.0, 1.0 - STRANGENESS * strange / total) if total else 0.0
+        return max(0.0, 1.0 - 3.0 * strange / total) if total else 0.0
 
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def cue_phrases(facts: tuple[Fact, ...]) -> Mapping[tuple[str, ...], str]:
+        """The cues of facts under any determiner, each with its slot."""
+        bare = {cue[1:] if cue[0] in Moves.DETERMINERS else cue for cue in (words_of(fact.cue) for fact in facts)}
+        return {(determiner, *words): "<cue>" for words in bare for determiner in Moves.DETERMINERS}
 
-def _with_slots(
-    words: tuple[str, ...], tables: Sequence[Mapping[tuple[str, ...], str]], keep: frozenset[tuple[str, ...]] = frozenset()
-) -> list[str]:
-    """The words with phrases replaced by the slots that they fill, except those to keep; the longest phrase counts."""
-    slotted: list[str] = []
-    begins = _first_words()
-    i = 0
-    while i < len(words):
-        word, size = words[i], 1
-        if word in begins:
-            for n in range(min(MAX_PHRASE, len(words) - i), 0, -1):
-                phrase = words[i : i + n]
-                slot = next((table[phrase] for table in tables if phrase in table), None)
-                if slot and phrase not in keep:
-                    word, size = slot, n
-                    break
-        slotted.append(word)
-        i += size
-    return slotted
+    @staticmethod
+    @cache
+    def known() -> Moves:
+        """Built once."""
+        return Moves()
 
+    def __init__(self) -> None:
+        scenarios = load_bank().scenarios(Split.TRAIN)
+        # Nouns, cues and feelings of the training world: one that the user did not mention misses the point, but can be followed.
+        feelings = {words_of(feeling) for scenario in scenarios for feeling in scenario.feelings} | {("hurt",)}
+        self.phrases: dict[tuple[str, ...], str] = {
+            **{(determiner, noun): "<cue>" for noun in nouns() for determiner in self.DETERMINERS},
+            **self.cue_phrases(tuple(fact for scenario in scenarios for fact in scenario.facts)),
+            **dict.fromkeys(feelings, "<feeling>"),
+        }
+        self.first_words = self.DETERMINERS | {phrase[0] for phrase in self.phrases}
+        lines = (line for move in read_toml("moves").values() for line in (*move["grounded"], *move["plain"]))
+        parts = chain.from_iterable(re.split(r"[.?!]", line.lower()) for line in lines)
+        sentences = [re.findall(r"\{\w+\}|[a-z]+(?:'(?!s\b)[a-z]+)?", part) for part in parts]
+        self.literal = frozenset(chain.from_iterable(((a,), (a, b)) for words in sentences for a, b in pairwise((*words, END))))
+        """Single words of the moves and pairs of neighbours."""
+        slots = {"{cue}": "<cue>", "{other}": "<other>", "{other_cap}": "<other>", "{feeling}": "<feeling>"}
+        self.triples: set[tuple[str, ...]] = set()
+        for sentence in filter(None, sentences):
+            words = tuple(slots.get(word, word) for word in sentence)
+            self.triples.update(self.triples_of(words), self.triples_of(self.slotted(words, {})))
 
-@cache
-def _first_words() -> frozenset[str]:
-    """Words with which a phrase that fills a slot can begin."""
-    return SLOT_DETERMINERS | {phrase[0] for phrase in _common_phrases()}
+    def slotted(
+        self, words: tuple[str, ...], own: Mapping[tuple[str, ...], str], keep: AbstractSet[tuple[str, ...]] = frozenset()
+    ) -> list[str]:
+        """The words with phrases replaced by the slots that they fill, except those to keep; the longest phrase counts.
 
+        Args:
+            own: phrases of the scenario.
+        """
+        slotted: list[str] = []
+        i = 0
+        while i < len(words):
+            word, size = words[i], 1
+            if word in self.first_words:
+                for n in range(min(5, len(words) - i), 0, -1):
+                    phrase = words[i : i + n]
+                    slot = own.get(phrase) or self.phrases.get(phrase)
+                    if slot and phrase not in keep:
+                        word, size = slot, n
+                        break
+            slotted.append(word)
+            i += size
+        return slotted
 
-@cache
-def _common_phrases() -> dict[tuple[str, ...], str]:
-    """Nouns, cues and feelings of the training world: one that the user did not mention misses the point, but can be followed."""
-    scenarios = load_bank().scenarios(Split.TRAIN)
-    things = {(determiner, noun): CUE for noun in nouns() for determiner in SLOT_DETERMINERS}
-    feelings = {words_of(feeling) for scenario in scenarios for feeling in scenario.feelings} | {("hurt",)}
-    return things | _cue_phrases(tuple(fact for scenario in scenarios for fact in scenario.facts)) | dict.fromkeys(feelings, FEELING)
-
-
-def _cue_phrases(facts: tuple[Fact, ...]) -> dict[tuple[str, ...], str]:
-    bare = {cue[1:] if cue[0] in SLOT_DETERMINERS else cue for cue in (words_of(fact.cue) for fact in facts)}
-    return {(determiner, *words): CUE for words in bare for determiner in SLOT_DETERMINERS}
-
-
-@cache
-def _sentences_of_moves() -> tuple[tuple[str, ...], ...]:
-    """Words and {slots} of each sentence of the moves."""
-    sentences = chain.from_iterable(re.split(r"[.?!]", line) for line in _lines_of_moves())
-    return tuple(tuple(re.findall(r"\{\w+\}|[a-z]+(?:'(?!s\b)[a-z]+)?", sentence.lower())) for sentence in sentences)
-
-
-@cache
-def _triples() -> frozenset[tuple[str, str, str]]:
-    """Neighbouring triples of all moves, sentence by sentence."""
-    slots = {"{cue}": CUE, "{other}": OTHER, "{other_cap}": OTHER, "{feeling}": FEELING}
-    triples: set[tuple[str, str, str]] = set()
-    for sentence in filter(None, _sentences_of_moves()):
-        words = tuple(slots.get(word, word) for word in sentence)
-        triples.update(_triples_of(list(words)), _triples_of(_with_slots(words, (_common_phrases(),))))
-    return frozenset(triples)
-
-
-@cache
-def _literal_phrases() -> frozenset[tuple[str, ...]]:
-    """Single words of the moves and pairs of neighbours."""
-    return frozenset(chain.from_iterable(((a,), (a, b)) for words in _sentences_of_moves() for a, b in pairwise((*words, END))))
-
-
-def _triples_of(words: list[str]) -> Iterator[tuple[str, str, str]]:
-    """As many triples as words, each centred on one of them."""
-    padded = [START, *words, END]
-    return zip(padded, padded[1:], padded[2:], strict=False)
+    @staticmethod
+    def triples_of(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """As many triples as words, each centred on one of them."""
+        padded = ["<s>", *words, END]
+        return zip(padded, padded[1:], padded[2:], strict=False)

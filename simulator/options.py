@@ -1,14 +1,12 @@
-"""The command line of `python -m simulator`; imports nothing heavy, so that `--help` answers at once."""
+"""Command-line options: of `python -m simulator`, and of the servers that play or judge users. Nothing heavy is imported."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 from pathlib import Path
 from typing import Any
-
-SPLITS = ("train", "heldout", "sealed")
-STRICTNESSES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def finite(text: str) -> float:
@@ -37,15 +35,99 @@ def at_least(lowest: int) -> Any:
     return number
 
 
+# Servers
+
+FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "url": ("urls", {"action": "append", "metavar": "URL", "help": "an OpenAI-compatible server's address; may be given again"}),
+    "model": ("model", {"metavar": "NAME", "help": "the model's name there"}),
+    "key_env": ("api_key_env", {"metavar": "VARIABLE", "help": "environment variable that holds the key; "}),
+    "format": ("answer_format", {"choices": ("json_schema", "json_object", "text"), "help": "how it is asked to answer in JSON"}),
+    "concurrency": ("concurrency", {"type": int, "metavar": "N", "help": "calls under way at one server (default 16)"}),
+    "retries": ("retries", {"type": int, "metavar": "N", "help": "further attempts at an answer that cannot be read (default 4)"}),
+    "timeout": ("timeout_s", {"type": finite, "metavar": "S", "help": "seconds a call may take (default 60)"}),
+    "max_wait": ("max_wait_s", {"type": finite, "metavar": "S", "help": "seconds to wait for a server that is away (default 120)"}),
+    "max_tokens": ("max_tokens", {"type": int, "metavar": "N", "help": "of an answer, thoughts among them (default 800)"}),
+    "extra_body": ("extra_body", {"metavar": "JSON", "help": "further parameters of each request"}),
+}
+"""Option -> the endpoint's setting, and the option's form: `--judge-url`, `--user-key-env` and so on."""
+
+
+def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_key: str = "none is sent without it") -> None:
+    """Adds the options of a server.
+
+    Args:
+        who: `judge` or `user`.
+        no_key: the key where no variable is named.
+    """
+    group = parser.add_argument_group(title)
+    for flag, (_, form) in FLAGS.items():
+        further = {"help": form["help"] + no_key} if flag == "key_env" else {}
+        group.add_argument(f"--{who}-{flag.replace('_', '-')}", **{**form, **further})
+
+
+def flag_settings(options: argparse.Namespace, who: str) -> dict[str, Any]:
+    """The endpoint's settings that were given on the command line, and the cache.
+
+    Args:
+        who: `judge` or `user`.
+    """
+    given = {setting: getattr(options, f"{who}_{flag}") for flag, (setting, _) in FLAGS.items()}
+    return {name: value for name, value in given.items() if value is not None} | {"cache": options.cache}
+
+
+def in_options(message: str, prefix: str = "--") -> str:
+    """A complaint of the client about `simulator.<setting>`, with options in the place of settings.
+
+    Args:
+        prefix: of the options: `--` of the agent, `--user-` or `--judge-`.
+    """
+    flags = {setting: flag.replace("_", "-") for flag, (setting, _) in FLAGS.items()}
+    without = {"kind", "retry_share", "cache", "first_backoff_s", "max_backoff_s", "circuit_failures", "circuit_pause_s"}
+    without |= {"start_emotion", "max_chars", "price_prompt", "price_completion"}
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        if name in without:
+            words = "the " + name.removesuffix("_s").replace("_", " ")
+            return f"{words} of {value}, which no option sets," if value else words
+        return prefix + flags.get(name, name.replace("_", "-")) + (f"={value}" if value else "")
+
+    return re.sub(r"simulator\.(\w+|\*)(?:=([\w.]+\w|\w))?", option, message)
+
+
+def of_judge(message: str) -> str:
+    """A complaint about the judge's server."""
+    return in_options(message, "--judge-").replace("the simulated user", "the judge")
+
+
+# Commands of `python -m simulator`
+
+
+def split_option(parser: argparse._ActionsContainer, choices: tuple[str, ...] = ("train", "heldout", "sealed")) -> None:
+    """Adds `--split`."""
+    parser.add_argument("--split", choices=choices, default="train", help="scenarios (default train)")
+
+
+def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """Settings of the embedded user; None leaves them to the record, or to their defaults."""
+    group = parser.add_argument_group(title)
+    group.add_argument("--register", choices=("open", "world"), help="the language that counts as clear: English or the world's (open)")
+    group.add_argument("--momentum", type=finite, help="share of the last change that carries over, in [0, 1) (0.2)")
+    group.add_argument("--start-emotion", type=int, help="emotion at the opening, 10 to 99 (40)")
+    group.add_argument("--quantise", action=argparse.BooleanOptionalAction, help="round changes to those of SAGE's users (no)")
+    return group
+
+
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds every command with its options."""
     ladder = commands.add_parser("ladder", help="score of the scripted agents by difficulty: mean final emotion, 0-100")
-    _split(ladder)
-    ladder.add_argument("--strictness", type=finite, nargs="+", default=list(STRICTNESSES), help="scalar difficulties in [0, 1]")
+    split_option(ladder)
+    levels = [0.0, 0.05, *(i / 10 for i in range(1, 11))]
+    ladder.add_argument("--strictness", type=finite, nargs="+", default=levels, help="scalar difficulties in [0, 1]")
     ladder.add_argument("--by-family", action="store_true", help="a table for each hidden intention and persona type")
 
     scenarios = commands.add_parser("scenarios", help="print scenario cards")
-    _split(scenarios)
+    split_option(scenarios)
     scenarios.add_argument("--num", type=at_least(1), default=10, help="how many, spread over the split (default 10)")
 
     play = commands.add_parser("play", help="a dialogue between a scripted agent and a user, with emotions and thoughts")
@@ -62,7 +144,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     calibrate = commands.add_parser("calibrate", help="realised against commanded strictness, on frozen dialogues judged again")
     calibrate.description = "Exit code 0: users are as commanded; 1: a bound is missed; 2: the request cannot be met."
-    _split(calibrate, "of the frozen panel", choices=SPLITS[:2])
+    split_option(calibrate, ("train", "heldout"))
     calibrate.add_argument("--dialogues", type=Path, metavar="FILE", help="a run's dialogues.jsonl, or its folder, instead of the panel")
     calibrate.add_argument("--levels", type=finite, nargs="+", help="strictnesses to judge at, rising, in [0, 1] (default 0 to 1 by 0.05)")
     calibrate.add_argument(
@@ -75,13 +157,32 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     adversaries = commands.add_parser("adversaries", help="agents that try to be paid for nothing, compared with the ladder")
     adversaries.description = "Exit code 0: no unknown trick pays (docs/users.md); 1: one does; 2: the request cannot be met."
-    _split(adversaries, choices=SPLITS[:2])
+    split_option(adversaries, ("train", "heldout"))
     adversaries.add_argument("--per-family", type=at_least(1), default=4, help="scenarios of each family (default 4)")
     adversaries.add_argument("--register", choices=("open", "world"), help="only this register (default both)")
     adversaries.add_argument("--agent", nargs="+", metavar="NAME", help="only these adversaries")
     adversaries.add_argument("--seed", type=int, default=0, help="chooses scenarios and the user's random choices (default 0)")
 
-    _chat(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
+    chat = commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it")
+    who = chat.add_argument_group("the user")
+    who.add_argument("--scenario", help="its id (default: one that --split, --family and --seed choose)")
+    who.add_argument("--family", help="hidden intention and persona type, such as advice/negative")
+    split_option(who)
+    who.add_argument("--seed", type=int, default=0, help="chooses the scenario and the user's random choices (default 0)")
+    who.add_argument("--agent", help="watch a scripted agent talk instead of you: L0 to L6, praise or parrot")
+    who.add_argument("--auto", action="store_true", help="with --agent: all at once instead of a reply for each Enter")
+    hard = chat.add_argument_group("difficulty")
+    hard.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
+    instead = "instead of the value that --strictness gives"
+    hard.add_argument("--strictness-axis", type=finite, help=f"how much skill a reply must show, in [0, 1]; {instead}")
+    hard.add_argument("--reserve", type=finite, help=f"how little they say of what they want and felt, in [0, 1]; {instead}")
+    hard.add_argument("--impatience", type=finite, help=f"how fast emotion drains, in [0, 1]; {instead}")
+    hard.add_argument("--max-turns", type=int, default=8, help="replies until it is over (default 8)")
+    user_options(chat, "how they listen and feel")
+    shown = chat.add_argument_group("output")
+    shown.add_argument("--why", action="store_true", help="always show their thought and the strategies that they heard")
+    shown.add_argument("--steps", action="store_true", help="always show the five steps to each change, with the numbers")
+    shown.add_argument("--save", type=Path, metavar="FILE", help="append each dialogue to this JSONL file")
 
     explain = commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about")
     explain.description = "Exit code 0: every change is the rule's; 1: one differs; 2: it could not be replayed."
@@ -93,7 +194,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     explain.add_argument("--step", type=int, help="only dialogues of this step")
     explain.add_argument("--index", type=int, help="only the dialogue of this number in the file, from 1")
     explain.add_argument("--num", type=at_least(0), default=1, help="dialogues shown in full (default 1); all selected ones are replayed")
-    _user(explain, "settings of the user (default: those of the record or the run's config.yaml, else as in brackets)").add_argument(
+    user_options(explain, "settings of the user (default: those of the record or the run's config.yaml, else as in brackets)").add_argument(
         "--preset", choices=("training", "sage"), help="the rule: skills and difficulty, or the one fitted on SAGE's users (training)"
     )
 
@@ -103,39 +204,3 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     convert.add_argument("--to", choices=("sage", "attune"), help="the wanted format (default: the one that SOURCE does not have)")
     convert.add_argument("--force", action="store_true", help="overwrite TARGET")
     convert.add_argument("--profiles", type=Path, metavar="FILE", help="SAGE's profiles that the dialogues were played on")
-
-
-def _split(parser: argparse.ArgumentParser, what: str = "", *, choices: tuple[str, ...] = SPLITS) -> None:
-    parser.add_argument("--split", choices=choices, default="train", help=f"scenarios {what} (default train)".replace("  ", " "))
-
-
-def _user(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
-    """Settings of the embedded user; None leaves them to the record, or to their defaults."""
-    group = parser.add_argument_group(title)
-    group.add_argument("--register", choices=("open", "world"), help="the language that counts as clear: English or the world's (open)")
-    group.add_argument("--momentum", type=finite, help="share of the last change that carries over, in [0, 1) (0.2)")
-    group.add_argument("--start-emotion", type=int, help="emotion at the opening, 10 to 99 (40)")
-    group.add_argument("--quantise", action=argparse.BooleanOptionalAction, help="round changes to those of SAGE's users (no)")
-    return group
-
-
-def _chat(parser: argparse.ArgumentParser) -> None:
-    who = parser.add_argument_group("the user")
-    who.add_argument("--scenario", help="its id (default: one that --split, --family and --seed choose)")
-    who.add_argument("--family", help="hidden intention and persona type, such as advice/negative")
-    who.add_argument("--split", choices=SPLITS, default="train", help="scenarios (default train)")
-    who.add_argument("--seed", type=int, default=0, help="chooses the scenario and the user's random choices (default 0)")
-    who.add_argument("--agent", help="watch a scripted agent talk instead of you: L0 to L6, praise or parrot")
-    who.add_argument("--auto", action="store_true", help="with --agent: all at once instead of a reply for each Enter")
-    hard = parser.add_argument_group("difficulty")
-    hard.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
-    instead = "instead of the value that --strictness gives"
-    hard.add_argument("--strictness-axis", type=finite, help=f"how much skill a reply must show, in [0, 1]; {instead}")
-    hard.add_argument("--reserve", type=finite, help=f"how little they say of what they want and felt, in [0, 1]; {instead}")
-    hard.add_argument("--impatience", type=finite, help=f"how fast emotion drains, in [0, 1]; {instead}")
-    hard.add_argument("--max-turns", type=int, default=8, help="replies until it is over (default 8)")
-    _user(parser, "how they listen and feel")
-    shown = parser.add_argument_group("output")
-    shown.add_argument("--why", action="store_true", help="always show their thought and the strategies that they heard")
-    shown.add_argument("--steps", action="store_true", help="always show the five steps to each change, with the numbers")
-    shown.add_argument("--save", type=Path, metavar="FILE", help="append each dialogue to this JSONL file")

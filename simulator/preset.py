@@ -20,45 +20,19 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.dialogue import Dialogue
 from simulator.emotion import QUANTA, VERBATIM_AT, against, meets
-from simulator.lexicon import MAX_READ
+from simulator.lexicon import Lexicon
 from simulator.listener import Register, clarity, strategies_in
 from simulator.scenario import HiddenIntention, PersonaType, Scenario
 from simulator.text import as_seen, characters_of
 from simulator.world import LEXICON, read_toml
 
-FITTED = Path(__file__).with_name("emotion_sage.json")
-"""The fitted numbers of the preset."""
-SENTENCE = re.compile(r"[^。！!？?\n；;.]+[。！!？?；;.]*")
-STOCK_OPENING = re.compile("^.{0,4}(?:听起来|听到|我(?:能|可以|完全|非常|真的)*(?:理解|明白|感受))")
-USUAL_LENGTH = 300
-"""Characters of an ordinary recorded reply; `length` is the logarithm of its multiples."""
-OPENING = 16
-"""Characters that are compared with the beginnings of earlier replies."""
-MOST_SENTENCES = 3
-"""Sentences with one strategy that count."""
-CONTEXT = ("intention", "persona", "turn", "offset")
-"""Terms that do not depend on the reply."""
-FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
-WORDING = "wording"
-"""The term of a reply's wording."""
-UNCLEAR, VERBATIM = "unclear", "verbatim"
-FOLLOWED_FROM = 0.3
-"""Clarity below which a reply gets the lowest change: it is empty, in another language or mostly garble."""
-WATERSHED = 40
-"""Emotion without a pull of its own: SAGE's start."""
-NUM_BUCKETS = 4096
-STEP = 0.001
-"""Unit in which wording weights are stored."""
-STORED = np.dtype("<i2")
-
-Floats = NDArray[np.float64]
 T = TypeVar("T", float, NDArray[np.float64])
 Thresholds = tuple[float, float, float]
 
@@ -73,7 +47,8 @@ def grams(text: str) -> frozenset[str]:
 @lru_cache(maxsize=65536)
 def moves(reply: str, language: str) -> Mapping[str, int]:
     """How many sentences of a reply show each strategy; strategies that are not shown are left out."""
-    return Counter(strategy for sentence in SENTENCE.findall(reply) for strategy in strategies_in(sentence, language))
+    sentences = re.findall(r"[^。！!？?\n；;.]+[。！!？?；;.]*", reply)
+    return Counter(strategy for sentence in sentences for strategy in strategies_in(sentence, language))
 
 
 def signs(reply: str, scenario: Scenario, earlier: Sequence[str]) -> dict[str, float]:
@@ -82,37 +57,36 @@ def signs(reply: str, scenario: Scenario, earlier: Sequence[str]) -> dict[str, f
     Args:
         earlier: the agent's replies before this one.
     """
-    heard, found = moves(reply, scenario.language), dict[str, float]()
-    for strategy, count in heard.items():
-        found[strategy] = min(count, MOST_SENTENCES) / MOST_SENTENCES
+    heard = moves(reply, scenario.language)
+    found = {strategy: min(count, 3) / 3 for strategy, count in heard.items()}
     for name, wanted in (("meets", meets(scenario.family)), ("against", against(scenario.family))):
         # Mean over these strategies, two sentences counting in full.
         found[name] = sum(min(heard.get(strategy, 0), 2) / 2 for strategy in wanted) / len(wanted) if wanted else 0.0
     length = max(len(re.sub(r"\s", "", reply)), 5)
-    for name, (words, per, most) in _manners().items():
-        found[name] = min(len(words.findall(reply)) * per / length, most) / most
-    found["length"] = max(-1.0, min(1.5, math.log(length / USUAL_LENGTH)))
-    found["stock_opening"] = float(bool(STOCK_OPENING.match(reply.strip())))
-    said, opening = grams(reply), grams(reply[:OPENING])
+    # Manners of speaking: the words of each, the characters per which they are counted, and the number that counts in full.
+    for name, manner in read_toml("manner_zh", LEXICON).items():
+        num_words = len(re.findall("|".join(manner["words"]), reply))
+        found[name] = min(num_words * manner["per"] / length, manner["most"]) / manner["most"]
+    found["length"] = max(-1.0, min(1.5, math.log(length / 300)))
+    stock_opening = "^.{0,4}(?:听起来|听到|我(?:能|可以|完全|非常|真的)*(?:理解|明白|感受))"
+    found["stock_opening"] = float(bool(re.match(stock_opening, reply.strip())))
+    # The first 16 characters are an opening.
+    said, opening, openings = grams(reply), grams(reply[:16]), [grams(other[:16]) for other in earlier]
     found["said_before"] = len(said & frozenset().union(*map(grams, earlier))) / max(len(said), 1)
-    openings = (grams(other[:OPENING]) for other in earlier)
     overlaps = (len(opening & other) / len(opening | other) if opening or other else 0.0 for other in openings)
     found["same_opening"] = max(overlaps, default=0.0)
     return found
-
-
-@cache
-def _manners() -> Mapping[str, tuple[re.Pattern[str], float, float]]:
-    """Manners of speaking with their words, the characters per which these are counted, and the number that counts in full."""
-    table = read_toml("manner_zh", LEXICON)
-    return {name: (re.compile("|".join(entry["words"])), entry["per"], entry["most"]) for name, entry in table.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
     """A linear text regressor over hashed characters and pairs of characters."""
 
-    weights: Floats
+    NUM_BUCKETS: ClassVar = 4096
+    STEP: ClassVar = 0.001
+    """Unit in which weights are stored."""
+
+    weights: NDArray[np.float64]
     """[NUM_BUCKETS]: what a bucket adds to a score per unit of its share in a reply."""
     offset: float
     """The wording of an ordinary reply, subtracted."""
@@ -120,29 +94,48 @@ class Wording:
     @classmethod
     def silent(cls) -> Wording:
         """One that ignores the wording."""
-        return cls(weights=np.zeros(NUM_BUCKETS), offset=0.0)
+        return cls(weights=np.zeros(cls.NUM_BUCKETS), offset=0.0)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Wording:
         """The inverse of `to_dict`."""
-        steps = np.frombuffer(base64.b64decode(stored["weights"]), STORED)
-        return cls(weights=steps.astype(np.float64) * STEP, offset=stored["offset"])
+        return cls(weights=np.frombuffer(base64.b64decode(stored["weights"]), "<i2") * cls.STEP, offset=stored["offset"])
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record: weights as whole multiples of STEP, 16 bits each, little-endian, in base64."""
-        steps = np.clip(np.round(self.weights / STEP), np.iinfo(STORED).min, np.iinfo(STORED).max)
-        return {"offset": self.offset, "weights": base64.b64encode(steps.astype(STORED).tobytes()).decode("ascii")}
+        steps = np.clip(np.round(self.weights / self.STEP), -(2**15), 2**15 - 1).astype("<i2")
+        return {"offset": self.offset, "weights": base64.b64encode(steps.tobytes()).decode("ascii")}
+
+    @staticmethod
+    def pieces(text: str) -> Iterator[str]:
+        """Every character, and every pair of neighbours; spaces do not count."""
+        seen = re.sub(r"\s", "", as_seen(text).lower())[: Lexicon.MAX_READ]
+        yield from seen
+        yield from map("".join, pairwise(seen))
+
+    @staticmethod
+    @lru_cache(maxsize=1 << 17)
+    def bucket_of(piece: str) -> int:
+        """The same in every process."""
+        return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % Wording.NUM_BUCKETS
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def shares(text: str) -> Mapping[int, float]:
+        """Share of each bucket in a text: logarithms of counts, scaled to length 1 so that a longer text weighs no more."""
+        counts = Counter(map(Wording.bucket_of, Wording.pieces(text)))
+        size = math.sqrt(sum(math.log1p(count) ** 2 for count in counts.values()))
+        return {bucket: math.log1p(count) / size for bucket, count in counts.items()}
 
     def adds(self, reply: str) -> float:
         """What a reply's wording adds to its score."""
-        weights = self._plain
-        return sum(weights[bucket] * share for bucket, share in shares(reply).items()) - self.offset
+        return sum(self._plain[bucket] * share for bucket, share in self.shares(reply).items()) - self.offset
 
     def strongest(self, reply: str, most: int) -> dict[str, float]:
         """The pieces of a reply with the largest contributions, and these; pieces of one bucket are joined."""
-        share, named = shares(reply), dict[int, list[str]]()
-        for piece in dict.fromkeys(pieces(reply)):
-            named.setdefault(bucket_of(piece), []).append(piece)
+        share, named = self.shares(reply), dict[int, list[str]]()
+        for piece in dict.fromkeys(self.pieces(reply)):
+            named.setdefault(self.bucket_of(piece), []).append(piece)
         added = {"/".join(named[bucket]): self._plain[bucket] * share[bucket] for bucket in named}
         return {piece: added[piece] for piece in sorted(added, key=lambda piece: -abs(added[piece]))[:most]}
 
@@ -152,30 +145,12 @@ class Wording:
         return self.weights.tolist()
 
 
-def pieces(text: str) -> Iterator[str]:
-    """Every character, and every pair of neighbours; spaces do not count."""
-    seen = re.sub(r"\s", "", as_seen(text).lower())[:MAX_READ]
-    yield from seen
-    yield from map("".join, pairwise(seen))
-
-
-@lru_cache(maxsize=1 << 17)
-def bucket_of(piece: str) -> int:
-    """The same in every process."""
-    return zlib.crc32(piece.encode("utf-8", "surrogatepass")) % NUM_BUCKETS
-
-
-@lru_cache(maxsize=4096)
-def shares(text: str) -> Mapping[int, float]:
-    """Share of each bucket in a text: logarithms of counts, scaled to length 1 so that a longer text weighs no more."""
-    counts = Counter(map(bucket_of, pieces(text)))
-    size = math.sqrt(sum(math.log1p(count) ** 2 for count in counts.values()))
-    return {bucket: math.log1p(count) / size for bucket, count in counts.items()}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
     """Pull of the user's state, in standard deviations of the score of the named features."""
+
+    WATERSHED: ClassVar = 40
+    """Emotion without a pull of its own: SAGE's start."""
 
     last: float
     """Times the last change / 10."""
@@ -189,12 +164,14 @@ class Momentum:
             last: the change before, points.
             emotion: before the reply, 0-100.
         """
-        return self.last * last / 10 + self.emotion * (emotion - WATERSHED) / 30
+        return self.last * last / 10 + self.emotion * (emotion - self.WATERSHED) / 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class SageNumbers:
     """The fitted numbers."""
+
+    FILE: ClassVar = Path(__file__).with_name("emotion_sage.json")
 
     offset: float
     signs: Mapping[str, float]
@@ -215,13 +192,18 @@ class SageNumbers:
     thresholds: Thresholds
     """Pulls at which a later change does."""
 
+    @staticmethod
+    @cache
+    def calibrated() -> SageNumbers:
+        """The shipped numbers."""
+        return SageNumbers.from_dict(json.loads(SageNumbers.FILE.read_text(encoding="utf-8")))
+
     @classmethod
     def from_dict(cls, numbers: Mapping[str, Any]) -> SageNumbers:
         """The inverse of `to_dict`; other keys (the provenance) are ignored."""
         return cls(
-            **{name: numbers[name] for name in ("offset", "first", "turn")},
-            signs=dict(numbers["signs"]),
-            by_intention={HiddenIntention(name): dict(weights) for name, weights in numbers["by_intention"].items()},
+            **{name: numbers[name] for name in ("offset", "first", "turn", "signs")},
+            by_intention={HiddenIntention(name): weights for name, weights in numbers["by_intention"].items()},
             intention={HiddenIntention(name): weight for name, weight in numbers["intention"].items()},
             persona={PersonaType(name): weight for name, weight in numbers["persona"].items()},
             wording=Wording.from_dict(numbers["wording"]),
@@ -235,10 +217,6 @@ class SageNumbers:
         thresholds = {"first_thresholds": list(self.first_thresholds), "thresholds": list(self.thresholds)}
         return {**vars(self), "wording": self.wording.to_dict(), "momentum": vars(self.momentum), **thresholds}
 
-    def thresholds_at(self, num_before: int) -> Thresholds:
-        """The thresholds after so many replies."""
-        return self.thresholds if num_before else self.first_thresholds
-
     def terms(self, figures: Mapping[str, float], scenario: Scenario, num_before: int, reply: str) -> dict[str, float]:
         """The terms of a reply's score by name; zeros are left out.
 
@@ -250,14 +228,17 @@ class SageNumbers:
         own = self.by_intention.get(family.intention, {})
         found = {name: (self.signs.get(name, 0.0) + own.get(name, 0.0)) * figure for name, figure in figures.items() if figure}
         found |= {"intention": self.intention[family.intention], "persona": self.persona[family.persona]}
-        found |= {"turn": self.turn * num_before + (self.first if num_before == 0 else 0.0), "offset": self.offset}
-        found[WORDING] = self.wording.adds(reply) if num_before else 0.0
+        found |= {"turn": self.turn * num_before if num_before else self.first, "offset": self.offset}
+        found["wording"] = self.wording.adds(reply) if num_before else 0.0
         return {name: value for name, value in found.items() if value}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weighed:
     """One reply as weighed by a user of the preset SAGE."""
+
+    CONTEXT: ClassVar = ("intention", "persona", "turn", "offset")
+    """Terms that do not depend on the reply."""
 
     guarded: str = ""
     """Why the reply could not please whatever its score: `unclear` or `verbatim`; recorded agents hardly ever are either."""
@@ -279,36 +260,25 @@ class Weighed:
     @property
     def thought(self) -> str:
         """The feeling, with the features that helped most and hurt most."""
-        named = {name.replace("_", " "): value for name, value in self.terms.items() if name not in CONTEXT}
+        named = {name.replace("_", " "): value for name, value in self.terms.items() if name not in self.CONTEXT}
         best, worst = max(named, key=named.__getitem__, default=""), min(named, key=named.__getitem__, default="")
         helped = f" What helped most: {best}." if best and named[best] > 0 else ""
         hurt = f" What hurt most: {worst}." if worst and named[worst] < 0 else ""
-        return f"{FEELINGS[self.change]}{helped}{hurt}"
+        feelings = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
+        return f"{feelings[self.change]}{helped}{hurt}"
 
 
 def weigh(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> Weighed:
     """Weighs a reply that is not yet in the dialogue, by the shipped numbers unless others are given."""
-    numbers = given or calibrated()
-    scenario, earlier = dialogue.scenario, dialogue.replies()
+    numbers, scenario, earlier = given or SageNumbers.calibrated(), dialogue.scenario, dialogue.replies()
     figures = signs(reply, scenario, earlier)
     terms = numbers.terms(figures, scenario, len(earlier), reply)
     last, emotion = dialogue.turns[-1].change or 0, dialogue.emotion
     pull = sum(terms.values()) + numbers.momentum.pull(last, emotion)
-    thresholds = numbers.thresholds_at(len(earlier))
+    thresholds = numbers.thresholds if earlier else numbers.first_thresholds
     change, guarded = QUANTA[bisect(thresholds, pull)], ""
-    if clarity(reply, Register.OPEN, facts=scenario.facts, other=scenario.other, language=scenario.language) < FOLLOWED_FROM:
-        change, guarded = QUANTA[0], UNCLEAR
+    if clarity(reply, Register.OPEN, facts=scenario.facts, other=scenario.other, language=scenario.language) < 0.3:
+        change, guarded = QUANTA[0], "unclear"  # empty, in another language or mostly garble
     elif figures["said_before"] >= VERBATIM_AT:
-        change, guarded = min(change, QUANTA[1]), VERBATIM
+        change, guarded = min(change, QUANTA[1]), "verbatim"
     return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, thresholds=thresholds, change=change, guarded=guarded)
-
-
-def change_by_sage(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> int:
-    """Points, one of SAGE's four changes."""
-    return weigh(dialogue, reply, given).change
-
-
-@cache
-def calibrated() -> SageNumbers:
-    """The shipped numbers."""
-    return SageNumbers.from_dict(json.loads(FITTED.read_text(encoding="utf-8")))

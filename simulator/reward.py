@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simulator.dialogue import Dialogue
@@ -21,18 +21,13 @@ class Reward:
     """Unweighted parts, by name."""
 
 
-def final_emotion(dialogue: Dialogue) -> Reward:
-    """The user's last emotion over 100.
+def final_emotion(dialogue: Dialogue, *, binary_at: float = 0.0) -> Reward:
+    """The user's last emotion over 100; with `binary_at`, 0-100, 1 from that emotion on and 0 below.
 
     Source: RLVER, arXiv 2507.03112, section 3.
     """
     value = dialogue.emotion / 100.0
-    return Reward(total=value, terms={"emotion": value})
-
-
-def binary(dialogue: Dialogue, *, at: float) -> Reward:
-    """1 for a final emotion of at least `at`, 0-100, and 0 below: as much as a thumb up or down."""
-    return Reward(total=float(dialogue.emotion >= at), terms={"emotion": dialogue.emotion / 100.0})
+    return Reward(total=float(dialogue.emotion >= binary_at) if binary_at else value, terms={"emotion": value})
 
 
 def turn_rewards(dialogue: Dialogue) -> list[float]:
@@ -56,11 +51,6 @@ REWARD_TERMS: dict[str, RewardTerm] = {}
 """Terms by name; a study registers its own."""
 Shares = Sequence[tuple[str, RewardTerm, float]]
 """Names, terms and shares of the reward."""
-
-
-def resolved(shares: Mapping[str, float]) -> Shares:
-    """The registered terms that have a share above 0."""
-    return [(name, REWARD_TERMS[name], share) for name, share in shares.items() if share]
 
 
 def with_terms(reward: Reward, dialogue: Dialogue, shares: Shares) -> Reward:

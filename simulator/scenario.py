@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from itertools import pairwise
 
 
 class HiddenIntention(StrEnum):
@@ -107,21 +108,15 @@ class Scenario:
     @classmethod
     def from_dict(cls, record: dict) -> Scenario:
         """The inverse of `to_dict`."""
-        persona = {
-            **record["persona"],
-            "persona_type": PersonaType(record["persona"]["persona_type"]),
-            "traits": tuple(record["persona"].get("traits", ())),
+        persona, kind = record["persona"], PersonaType(record["persona"]["persona_type"])
+        parts = {
+            "family": Family.parse(record["family"]),
+            "persona": Persona(**{**persona, "persona_type": kind, "traits": tuple(persona.get("traits", ()))}),
+            "facts": tuple(Fact(**fact) for fact in record["facts"]),
+            "feelings": tuple(record["feelings"]),
+            "split": Split(record["split"]),
         }
-        return cls(
-            **{
-                **record,
-                "family": Family.parse(record["family"]),
-                "persona": Persona(**persona),
-                "facts": tuple(Fact(**fact) for fact in record["facts"]),
-                "feelings": tuple(record["feelings"]),
-                "split": Split(record["split"]),
-            }
-        )
+        return cls(**{**record, **parts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +152,11 @@ class Difficulty:
         if d == 1.0:
             return cls(strictness=1.0, reserve=1.0, impatience=1.0)
         # By hand: a teacher calls this for every task, and numpy would take ten times as long for three numbers.
-        below = sum(knot <= d for knot, _ in LINE) - 1
-        (start, a), (end, b) = LINE[below], LINE[below + 1]
-        return cls(
-            strictness=(b.strictness - a.strictness) / (end - start) * (d - start) + a.strictness,
-            reserve=(b.reserve - a.reserve) / (end - start) * (d - start) + a.reserve,
-            impatience=(b.impatience - a.impatience) / (end - start) * (d - start) + a.impatience,
-        )
+        knots = ((0.0, 0.0, 0.0), tuple(vars(VANILLA).values()), tuple(vars(CHALLENGING).values()), (1.0, 1.0, 1.0))
+        start, end = next((low, high) for low, high in pairwise(knots) if low[0] <= d < high[0])
+        slopes = ((high - low) / (end[0] - start[0]) for low, high in zip(start, end, strict=True))
+        strictness, reserve, impatience = (slope * (d - start[0]) + low for slope, low in zip(slopes, start, strict=True))
+        return cls(strictness=strictness, reserve=reserve, impatience=impatience)
 
     def to_dict(self) -> dict[str, float]:
         """The axes by name."""
@@ -173,10 +166,3 @@ class Difficulty:
 VANILLA = Difficulty(strictness=0.35, reserve=0.25, impatience=0.3)
 CHALLENGING = Difficulty(strictness=0.75, reserve=0.75, impatience=0.7)
 """RLVER's two environments (arXiv 2507.03112), placed on our axes by their prompts."""
-
-LINE = (
-    (0.0, Difficulty(strictness=0.0, reserve=0.0, impatience=0.0)),
-    (0.35, VANILLA),
-    (0.75, CHALLENGING),
-    (1.0, Difficulty(strictness=1.0, reserve=1.0, impatience=1.0)),
-)

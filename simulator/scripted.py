@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,9 +12,9 @@ from typing import Protocol
 
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import Skill, hint_in, skill_table
-from simulator.listener import cues_in, facts_told
+from simulator.listener import cues_in, facts_stated
 from simulator.rule_user import RuleUser
-from simulator.scenario import FAMILIES, Difficulty, Family, Scenario
+from simulator.scenario import FAMILIES, Difficulty, Scenario
 from simulator.world import read_toml
 
 MAX_TURNS = 8
@@ -62,33 +63,30 @@ class ScriptedAgent:
         return "question" if Skill.LISTENING in self.skills else "suggestion"
 
     def _move(self, strategy: str, dialogue: Dialogue, chance: random.Random, *, plain: bool = False) -> str:
-        pools = read_toml("moves")[strategy]
-        cue = "" if plain or Skill.GROUNDING not in self.skills else self._cue(dialogue)
-        pool = pools["grounded"] if cue else pools["plain"]
+        facts, replies = dialogue.scenario.facts, dialogue.replies()
+        cue = ""
+        if not plain and Skill.GROUNDING in self.skills:
+            # The latest fact mentioned; with memory, from the third reply on, an earlier one that the last reply did not touch.
+            known = [fact for text in dialogue.said() for fact in facts_stated(text, facts)]
+            index = known[-1]
+            if Skill.MEMORY in self.skills and len(replies) >= 2:
+                touched = [cues_in(reply, dialogue.scenario) for reply in replies]
+                passed = {*facts_stated(dialogue.turns[-1].text, facts), *touched[-1]}
+                earlier = [fact for fact in known if fact not in passed] or known
+                index = min(earlier, key=lambda fact: sum(fact in cues for cues in touched))
+            cue = facts[index].cue
+        pool = read_toml("moves")[strategy]["grounded" if cue else "plain"]
         if Skill.MEMORY in self.skills:
-            said = dialogue.replies()
-            pool = [line for line in pool if not any(stem(line) in reply for reply in said)] or pool
+            pool = [line for line in pool if not any(stem(line) in reply for reply in replies)] or pool
         text = " ".join(dialogue.said())
         feeling = next((feeling for feeling in dialogue.scenario.feelings if feeling in text), "hurt")
         return fill(chance.choice(pool), dialogue.scenario, cue=cue, feeling=feeling)
 
-    def _cue(self, dialogue: Dialogue) -> str:
-        """The latest fact mentioned; with memory, from the third reply on, an earlier one that the last reply did not touch."""
-        facts = dialogue.scenario.facts
-        known = [fact for text in dialogue.said() for fact in facts_told(text, facts)]
-        if Skill.MEMORY not in self.skills or dialogue.num_replies < 2:
-            return facts[known[-1]].cue
-        latest = facts_told(dialogue.turns[-1].text, facts)
-        mentioned = [cues_in(reply, dialogue.scenario) for reply in dialogue.replies()]
-        earlier = [fact for fact in known if fact not in latest and fact not in mentioned[-1]] or known
-        return facts[min(earlier, key=lambda fact: sum(fact in cues for cues in mentioned))].cue
 
-
-RUNGS = tuple(Skill)
 AGENTS = {
-    **{f"L{k}": ScriptedAgent(name=f"L{k}", skills=frozenset(RUNGS[:k])) for k in range(len(RUNGS) + 1)},
+    **{f"L{k}": ScriptedAgent(name=f"L{k}", skills=frozenset(list(Skill)[:k])) for k in range(7)},
     "praise": ScriptedAgent(name="praise", skills=frozenset(), always="praise"),
-    "parrot": ScriptedAgent(name="parrot", skills=frozenset(RUNGS), parrot=True),
+    "parrot": ScriptedAgent(name="parrot", skills=frozenset(Skill), parrot=True),
 }
 """The ladder, an agent that only flatters, and one that repeats a golden sentence."""
 
@@ -103,8 +101,7 @@ def fill(template: str, scenario: Scenario, *, cue: str, feeling: str) -> str:
 @cache
 def stem(template: str) -> str:
     """The longest stretch of a template without slots, by which it is recognised."""
-    parts = template.replace("{", "\0").replace("}", "\0").split("\0")[::2]
-    return max(parts, key=len)
+    return max(re.split(r"[{}]", template)[::2], key=len)
 
 
 def play(agent: Agent, scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser, max_turns: int = MAX_TURNS) -> Dialogue:
@@ -123,16 +120,11 @@ def exchange(dialogue: Dialogue, text: str, *, user: RuleUser, max_turns: int = 
 
 
 def score_agent(
-    name: str, scenarios: Iterable[Scenario], strictness: Sequence[float], *, user: RuleUser, max_turns: int = MAX_TURNS, seed: int = 0
+    name: str, scenarios: Sequence[Scenario], strictness: Sequence[float], *, user: RuleUser, seed: int = 0
 ) -> dict[float, list[Dialogue]]:
     """One dialogue for every scenario at every strictness."""
-    chosen = tuple(scenarios)
     return {
-        d: [
-            play(AGENTS[name], scenario, Difficulty.along(d), seed=seed + i, user=user, max_turns=max_turns)
-            for i, scenario in enumerate(chosen)
-        ]
-        for d in strictness
+        d: [play(AGENTS[name], one, Difficulty.along(d), seed=seed + i, user=user) for i, one in enumerate(scenarios)] for d in strictness
     }
 
 
@@ -141,10 +133,8 @@ def mean_score(dialogues: Iterable[Dialogue]) -> float:
     return fmean(dialogue.emotion for dialogue in dialogues)
 
 
-def sample(scenarios: Iterable[Scenario], per_family: int, *, seed: int) -> list[Scenario]:
+def sample(scenarios: Sequence[Scenario], per_family: int, *, seed: int) -> list[Scenario]:
     """Up to `per_family` scenarios of each family, chosen by the seed."""
-    by_family: dict[Family, list[Scenario]] = {family: [] for family in FAMILIES}
-    for scenario in scenarios:
-        by_family[scenario.family].append(scenario)
+    members = [[scenario for scenario in scenarios if scenario.family == family] for family in FAMILIES]
     chance = random.Random(seed)
-    return [scenario for members in by_family.values() for scenario in chance.sample(members, min(per_family, len(members)))]
+    return [scenario for ones in members for scenario in chance.sample(ones, min(per_family, len(ones)))]

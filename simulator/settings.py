@@ -9,7 +9,7 @@ steps: int = Field(0, ge=0)
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError
@@ -33,12 +33,8 @@ def message(error: Exception, group: str = "") -> str:
         return str(first["ctx"]["error"])
     rule = re.sub("^[A-Z][a-z]+ should", "must", first["msg"])
     rule = rule.replace("a dictionary or an instance of", "set by its parts, those of")
-    return f"{dotted(group or (error.title if error.title.islower() else ''), first['loc'])} {rule}, got {first['input']!r}"
-
-
-def dotted(group: str, parts: Collection[str | int]) -> str:
-    """The name of a setting, such as `teacher.guard.low`."""
-    return ".".join(filter(None, (group, *map(str, parts))))
+    name = ".".join(filter(None, (group or (error.title if error.title.islower() else ""), *map(str, first["loc"]))))
+    return f"{name} {rule}, got {first['input']!r}"
 
 
 def setting(tree: Mapping[str, Any] | None, dotted: str, default: Any = None) -> Any:

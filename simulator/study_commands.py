@@ -11,13 +11,10 @@ from pathlib import Path
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
 """In a checkout; a wheel has none."""
 
-Run = Callable[[argparse.Namespace], int]
-"""Does the work of a command and returns its exit code."""
-
 
 def add_study_commands(
     door: str, parser: argparse.ArgumentParser, commands: argparse._SubParsersAction, arguments: Sequence[str]
-) -> Run | None:
+) -> Callable[[argparse.Namespace], int] | None:
     """Adds the commands that `studies/*/commands.toml` names for a package; returns the work of the one in `arguments`.
 
     A command is a table [<package>.<command>] with its `help` and the `module` that has `add_arguments(parser)` and `run(options)`.
@@ -26,7 +23,7 @@ def add_study_commands(
         door: the package.
     """
     wanted = arguments[0] if arguments else "--help"
-    asked: Run | None = None
+    asked: Callable[[argparse.Namespace], int] | None = None
     for path in sorted(STUDIES.glob("*/commands.toml")):
         for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).get(door, {}).items():
             command = commands.add_parser(name, help=entry["help"])

@@ -1,42 +1,68 @@
-"""The contract of a simulated user."""
+"""Registry of simulated users by kind, and the scenarios of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+import hashlib
+from pathlib import Path
+from typing import Any
 
-from simulator.dialogue import Dialogue, Outcome, Turn
-from simulator.scenario import Difficulty, Scenario
+from simulator.dialogue import UserSimulator
+from simulator.llm.prompts import prompts_hash
+from simulator.llm.user import LLMUser, LLMUserConfig
+from simulator.preset import SageNumbers
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
+from simulator.sage.formats import read_profiles
+from simulator.scenario import Scenario, Split
+from simulator.world import Bank, load_bank
+
+USERS: dict[str, tuple[type, Any]] = {
+    "rule": (RuleUserConfig, RuleUser),
+    "llm": (LLMUserConfig, LLMUser),
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reaction:
-    """The user's next turn, and the dialogue's outcome if it ends."""
+def make_user(kind: str, config: Any) -> UserSimulator:
+    """The simulator of a kind, from its own config.
 
-    turn: Turn
-    outcome: Outcome | None = None
-
-
-class UserSimulator(Protocol):
-    """A user without hidden state: the dialogue holds everything, so a reaction can be recomputed from a transcript.
-
-    Implementations may await a model; an exception makes the dialogue an ERROR, never a score of 0. A ConnectionError, a TimeoutError or a
-    `simulator.llm.client.SimulatorAwayError` means that the simulator cannot be reached, so the same question may be asked again.
+    Raises:
+        ValueError: no such kind, or the key of an endpoint is not in the environment.
     """
-
-    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
-        """A new dialogue that holds the user's opening turn."""
-        ...
-
-    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """The user's answer to `reply`, which is not yet in `dialogue.turns`."""
-        ...
+    if kind not in USERS:
+        raise ValueError(f"simulator.kind must be one of {', '.join(USERS)}, got {kind!r}")
+    return USERS[kind][1](config)
 
 
-@runtime_checkable
-class Counts(Protocol):
-    """A user that counts its usage."""
+def make_bank(config: Any) -> Bank:
+    """The scenarios of a user's config: its files of profiles, or the built-in world.
 
-    def counts(self) -> dict[str, float]:
-        """Totals since it was built, which only grow."""
-        ...
+    Raises:
+        ValueError: a file of profiles cannot be read, is empty, or both have a profile in common.
+    """
+    if not isinstance(config, LLMUserConfig) or not config.profiles:
+        return load_bank()
+    by_id: dict[str, Scenario] = {}
+    for path, split in ((config.profiles, Split.TRAIN), (config.heldout_profiles, Split.HELDOUT)):
+        scenarios = read_profiles(path, split=split)
+        if not scenarios:
+            raise ValueError(f"{path} must hold at least one profile, got none")
+        if shared := by_id.keys() & scenarios.keys():
+            raise ValueError(f"{path} must share no profile with {config.profiles}, got {min(shared)!r} in both")
+        by_id |= scenarios
+    return Bank(by_id=by_id)
+
+
+def contents_of(config: Any) -> dict[str, str]:
+    """First 16 hex digits of the SHA-256 of each file that decides, besides the world, who the users are and what they say.
+
+    Returns:
+        By name: `profiles_hash` and `heldout_profiles_hash` of a config with files of profiles, "" for an unreadable one;
+        `prompts_hash` of a model as user; `numbers_hash` of the preset SAGE.
+    """
+    files: dict[str, str | Path] = {}
+    if isinstance(config, LLMUserConfig) and config.profiles:
+        files = {"profiles_hash": config.profiles, "heldout_profiles_hash": config.heldout_profiles}
+    elif getattr(config, "preset", None) is Preset.SAGE:
+        files = {"numbers_hash": SageNumbers.FILE}
+    read = {name: Path(path).read_bytes() if Path(path).is_file() else None for name, path in files.items()}
+    hashes = {name: "" if content is None else hashlib.sha256(content).hexdigest()[:16] for name, content in read.items()}
+    return hashes | ({"prompts_hash": prompts_hash()} if isinstance(config, LLMUserConfig) else {})

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from simulator.scenario import FAMILIES, Fact, Family, HiddenIntention, Persona,
 
 FOLDER = Path(__file__).parent
 WORLD, LEXICON = FOLDER / "world", FOLDER / "lexicon"
-SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,49 +52,35 @@ def read_toml(name: str, folder: Path = WORLD) -> dict[str, Any]:
 
 @cache
 def load_bank() -> Bank:
-    """The built-in bank: the same scenarios in the same order on every machine."""
+    """The built-in bank: the same scenarios in the same order on every machine.
+
+    Each event is a scenario for five people who want different things, held-out ones for four; families come round evenly.
+    """
+    intentions, personas, texts = list(HiddenIntention), list(PersonaType), read_toml("texts")
     scenarios: dict[str, Scenario] = {}
     for split in Split:
         events = [event for path in sorted(WORLD.glob(f"{split}*.toml")) for event in read_toml(path.stem)["event"]]
-        for index, event in enumerate(events):
-            for scenario in _scenarios_of(event, index, split):
-                if scenario.scenario_id in scenarios:
-                    raise ValueError(f"world event id must be unique, got {event['id']!r} twice")
-                scenarios[scenario.scenario_id] = scenario
+        num = 5 if split is Split.TRAIN else 4
+        for index, k in product(range(len(events)), range(num)):
+            event = events[index]
+            family = Family(intention=intentions[(index * num + k) % len(intentions)], persona=personas[(index + k) % len(personas)])
+            # Two versions of an event take turns: each has its own person and opening.
+            person, (opening, cue) = event["people"][k % 2], event[("opening", "opening_alt")[k % 2]]
+            words = {key: event[key] for key in ("step", "did", "other", "motive", "blame")}
+            (words["feeling_1"], words["feeling_2"]), (words["side_1"], words["side_2"]) = event["feelings"][:2], event["sides"]
+            scenario_id = f"{split}/{event['id']}/{family.intention}-{family.persona}"
+            scenarios[scenario_id] = Scenario(
+                scenario_id=scenario_id,
+                family=family,
+                persona=Persona(name=person["name"], age=person["age"], occupation=person["job"], persona_type=family.persona),
+                background=f"{event['background']} {texts['manner'][family.persona]}",
+                facts=(Fact(text=opening, cue=cue), *(Fact(text=text, cue=phrase) for text, phrase in event["facts"])),
+                other=event["other"],
+                feelings=tuple(event["feelings"]),
+                goal=f"Wants to {event['goal']}.",
+                hidden_intention=texts["hidden_intention"][family.intention].format(**words),
+                opening=opening,
+                language="en",
+                split=split,
+            )
     return Bank(by_id=scenarios)
-
-
-def _scenarios_of(event: dict[str, Any], index: int, split: Split) -> list[Scenario]:
-    """One event as experienced by people who want different things; families come round evenly."""
-    intentions, personas, num = list(HiddenIntention), list(PersonaType), SCENARIOS_PER_EVENT[split]
-    return [
-        _scenario(
-            event,
-            Family(intention=intentions[(index * num + k) % len(intentions)], persona=personas[(index + k) % len(personas)]),
-            version=k % 2,
-            split=split,
-        )
-        for k in range(num)
-    ]
-
-
-def _scenario(event: dict[str, Any], family: Family, *, version: int, split: Split) -> Scenario:
-    """Version 0 or 1 of an event: each has its own person and opening."""
-    texts, person = read_toml("texts"), event["people"][version]
-    opening, cue = event[("opening", "opening_alt")[version]]
-    words = {key: event[key] for key in ("step", "did", "other", "motive", "blame")}
-    (words["feeling_1"], words["feeling_2"]), (words["side_1"], words["side_2"]) = event["feelings"][:2], event["sides"]
-    return Scenario(
-        scenario_id=f"{split}/{event['id']}/{family.intention}-{family.persona}",
-        family=family,
-        persona=Persona(name=person["name"], age=person["age"], occupation=person["job"], persona_type=family.persona),
-        background=f"{event['background']} {texts['manner'][family.persona]}",
-        facts=(Fact(text=opening, cue=cue), *(Fact(text=text, cue=phrase) for text, phrase in event["facts"])),
-        other=event["other"],
-        feelings=tuple(event["feelings"]),
-        goal=f"Wants to {event['goal']}.",
-        hidden_intention=texts["hidden_intention"][family.intention].format(**words),
-        opening=opening,
-        language="en",
-        split=split,
-    )

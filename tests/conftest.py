@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sweep_file import write  # noqa: F401 (a fixture, of several files)
 
-from policy.engine.capacity import vllm_is_for_gpus
+from policy.engine.factory import vllm_is_for_gpus
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

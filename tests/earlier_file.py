@@ -1,4 +1,4 @@
-"""A file that somebody reads while a command writes it anew: it is exchanged for another, never written over."""
+"""A file that is read while a command writes it again: it is exchanged for another, never written over."""
 
 from __future__ import annotations
 

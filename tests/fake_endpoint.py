@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on loopback that behaves, or misbehaves as it is told."""
+"""An OpenAI-compatible server on loopback that answers as scripted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.llm.client import Question
 from simulator.llm.config import EndpointConfig
-from simulator.llm.prompts import schema_to_judge
+from simulator.llm.prompts import object_of
 
 KEY = "sk-made-up-0123456789"
 JUDGED = {"says": "that it is hard", "meets": "a little", "inner": "well", "feeling": "heard", "change": 5}
@@ -35,9 +35,9 @@ class Reply:
 Behaviour = Callable[[Mapping[str, Any]], Reply]
 
 
-def completion(content: Any, *, finish: str = "stop", refusal: str | None = None, **beside: Any) -> Reply:
-    """A chat completion of 100 and 20 tokens; what stands beside its content is added."""
-    message = {"role": "assistant", "content": content, **({"refusal": refusal} if refusal else {}), **beside}
+def completion(content: Any, *, finish: str = "stop", refusal: str | None = None, **further: Any) -> Reply:
+    """A chat completion of 100 and 20 tokens; `further` keys go into its message."""
+    message = {"role": "assistant", "content": content, **({"refusal": refusal} if refusal else {}), **further}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     record = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
@@ -190,4 +190,5 @@ def settings(*servers: FakeEndpoint, **changes: Any) -> EndpointConfig:
 
 def question(*, seed: int = 7, words: str = "hi") -> Question:
     """A question that `JUDGED` answers."""
-    return Question(name="judge", messages=(("user", words),), schema=schema_to_judge(max_chars=0, with_reply=False), seed=seed)
+    schema = object_of({name: {"type": "integer" if name == "change" else "string"} for name in JUDGED})
+    return Question(name="judge", messages=(("user", words),), schema=schema, seed=seed)

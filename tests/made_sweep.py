@@ -1,14 +1,11 @@
-"""A sweep folder whose numbers are chosen by hand: small files of the shape that real runs leave."""
+"""A sweep folder with chosen numbers: small files of the shape that real runs leave."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from experiments.config import ExperimentConfig
+from typing import Any
 
 BUDGET = 1000
 CELLS = (("advice/positive", 0.1), ("advice/positive", 0.9), ("both_sides/negative", 0.1), ("both_sides/negative", 0.9))
@@ -17,32 +14,16 @@ CELLS = (("advice/positive", 0.1), ("advice/positive", 0.9), ("both_sides/negati
 def lines_of(looks: Sequence[tuple[int, float]], cells: Sequence[float]) -> list[dict[str, Any]]:
     """One dialogue a cell at each look; `cells` are added to the look's score at the last one, which the smaller grid does not show."""
     turns = [{"speaker": "user", "text": "They gave it away.", "emotion": 40}, {"speaker": "agent", "text": "That hurts."}]
-    words = {"scenario_id": "heldout/x/praise-negative", "hidden_intention": "Wants praise.", "turns": turns}
+    words = {"scenario_id": "heldout/x/praise-negative", "hidden_intention": "Wants praise.", "turns": turns, "outcome": "max_turns"}
     lines = []
     for look, (tokens, score) in enumerate(looks):
         full = look in (0, len(looks) - 1)
-        facts = {
-            "step": 10 * look,
-            "look": look,
-            "policy_tokens": tokens,
-            "grid": "full" if full else "during",
-            "outcome": "max_turns",
-            **words,
-        }
+        facts = {"step": 10 * look, "look": look, "policy_tokens": tokens, "grid": "full" if full else "during", **words}
         lines.append({**facts, "uid": "small", "in_during": True, "family": "praise/negative", "strictness": 0.5, "emotion": score})
-        for (family, strictness), extra in zip(CELLS, cells, strict=True):
-            if full:
-                emotion = min(100.0, max(0.0, score + (extra if look else 0.0)))
-                lines.append(
-                    {
-                        **facts,
-                        "uid": f"{family}@{strictness}",
-                        "in_during": False,
-                        "family": family,
-                        "strictness": strictness,
-                        "emotion": emotion,
-                    }
-                )
+        for (family, strictness), extra in zip(CELLS, cells, strict=True) if full else ():
+            emotion = min(100.0, max(0.0, score + (extra if look else 0.0)))
+            uid = f"{family}@{strictness}"
+            lines.append({**facts, "uid": uid, "in_during": False, "family": family, "strictness": strictness, "emotion": emotion})
     return lines
 
 
@@ -97,16 +78,8 @@ def made_sweep(folder: Path, finals: Mapping[str, Sequence[float]], **facts: Any
     return folder
 
 
-def begin_with(run: Path, config: ExperimentConfig) -> None:
-    """Gives a run that was made the whole settings of a real one."""
-    from experiments.config import to_yaml
-    from simulator.version import world_name
-
-    (run / "config.yaml").write_text(to_yaml(config, {"git_commit": "c0ffee", "world": world_name()}), encoding="utf-8")
-
-
 def steps_of(num: int = 20, *, budget: int = BUDGET, **values: float) -> list[dict[str, Any]]:
-    """Metrics of so many steps in which entropy falls, density rises and strictness climbs; `values` stand in each."""
+    """Metrics of so many steps in which entropy falls, density rises and strictness climbs; `values` are in each."""
     return [
         {
             "step": i,
@@ -118,13 +91,4 @@ def steps_of(num: int = 20, *, budget: int = BUDGET, **values: float) -> list[di
             **values,
         }
         for i in range(1, num + 1)
-    ]
-
-
-def tasks_of(num: int = 20, *, low: float = 0.2, high: float = 0.6) -> list[dict[str, Any]]:
-    """Two tasks a step of one family, at `low` and at `high`."""
-    return [
-        {"step": i, "event": "task", "uid": f"{i}-{d}", "family": "praise/negative", "strictness": d}
-        for i in range(1, num + 1)
-        for d in (low, high)
     ]

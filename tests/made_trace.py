@@ -11,7 +11,7 @@ from typing import Any
 from curriculum import TEACHERS
 from curriculum.replayed import append_tasks
 from curriculum.task import TaskSpec
-from curriculum.teacher import LedgerTeacher
+from curriculum.teacher import Teacher
 from simulator.scenario import FAMILIES
 
 SEED = 7_654_321
@@ -19,7 +19,7 @@ SEED = 7_654_321
 FOLDER = TemporaryDirectory(prefix="traces-")
 
 
-def record(teacher: LedgerTeacher, *, num_steps: int, num_groups: int) -> list[list[TaskSpec]]:
+def record(teacher: Teacher, *, num_steps: int, num_groups: int) -> list[list[TaskSpec]]:
     """The tasks of each step."""
     first = teacher.policy_version
     return [teacher.propose(num_groups, policy_version=first + step) for step in range(num_steps)]

@@ -11,6 +11,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from analysis.plots import Figure
+
 VOID = {"meta", "br", "input"}
 
 
@@ -83,3 +87,15 @@ def dialogues_on(path: Path) -> list[dict[str, Any]]:
     """The dialogues on a page, unpacked as its script does."""
     packed = next(text for attrs, text in Page(path).scripts if attrs.get("id") == "data")
     return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+@pytest.fixture
+def pictures() -> None:
+    """Requested by tests that look at the pictures of a page they write."""
+
+
+@pytest.fixture(autouse=True)
+def words_alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws nothing where no test looks: pictures take nearly all of a page's time."""
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "render", lambda self, *formats: [b'<svg viewBox="0 0 1 1"></svg>' for _ in formats])

@@ -20,13 +20,8 @@ from tests.tiny_policy import save_tiny_policy
 
 SMALL = (
     *("policy.engine=hf", "groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6"),
-    *(
-        "probe.num_dialogues=2",
-        "probe.every=2",
-        "evaluation.num_scenarios=2",
-        "evaluation.during_scenarios=1",
-        "evaluation.strictness=[0.5]",
-    ),
+    *("probe.num_dialogues=2", "probe.every=2"),
+    *("evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "evaluation.strictness=[0.5]"),
 )
 """Settings of a run of `smoke` whose steps take a tenth of a second with a tiny policy."""
 
@@ -95,15 +90,9 @@ class Recorded:
 
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, float]] = {}
-        self.tasks: list[Any] = []
-        self.outcomes: list[Any] = []
-        self.probes: list[Any] = []
-        self.updates: list[Any] = []
-        self.decisions: list[Any] = []
-        self.groups: list[RolloutGroup] = []
-        self.stale: list[RolloutGroup] = []
         self.panels: dict[int, list[RolloutGroup]] = {}
-        self.alarms: list[str] = []
+        self.tasks, self.outcomes, self.probes, self.updates, self.decisions = [], [], [], [], []  # type: ignore[var-annotated]
+        self.groups, self.stale, self.alarms = [], [], []  # type: ignore[var-annotated]
 
     def metrics(self, step, values):
         self.steps[step] = dict(values)

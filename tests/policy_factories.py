@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,18 +16,9 @@ from policy.learner import Learner
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 from simulator.reward import Reward
-from simulator.scenario import Difficulty, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+from tests.tiny_scenario import AnyTask, make_scenario
 
 VOCABULARY = 61
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnyTask:
-    uid: str = "task"
-    scenario_id: str = "scenario"
-    difficulty: Difficulty = Difficulty(strictness=0.5, reserve=0.5, impatience=0.5)  # noqa: RUF009 (frozen)
-    group_size: int = 2
-    seed: int = 0
 
 
 def tiny_model(*, seed: int = 0, tied: bool = False, **changes: float) -> Qwen2ForCausalLM:
@@ -65,20 +56,7 @@ def gradient_of(learner: Learner) -> torch.Tensor:
 
 
 def dialogue(*, outcome: Outcome = Outcome.MAX_TURNS) -> Dialogue:
-    scenario = Scenario(
-        scenario_id="scenario",
-        family=Family(intention=HiddenIntention.ADVICE, persona=PersonaType.NEGATIVE),
-        persona=Persona(name="Ana", age=30, occupation="baker", persona_type=PersonaType.NEGATIVE),
-        background="",
-        facts=(),
-        other="sister",
-        feelings=(),
-        goal="",
-        hidden_intention="",
-        opening="",
-        language="en",
-        split=Split.TRAIN,
-    )
+    scenario = make_scenario(scenario_id="scenario")
     return Dialogue(scenario=scenario, difficulty=AnyTask().difficulty, seed=0, outcome=outcome)
 
 
@@ -101,7 +79,6 @@ def rollout(
     return Rollout(
         dialogue=dialogue(outcome=outcome),
         token_ids=np.array(token_ids, dtype=np.int32),
-        role_ids=mask.astype(np.int8),
         turn_ids=ended.astype(np.int16),
         loss_mask=mask,
         rollout_logprobs=np.where(mask, -1.0 if logprobs is None else logprobs, 0.0).astype(np.float32),

@@ -53,11 +53,9 @@ class ScriptedWorker:
             self.stuck = True
             await asyncio.Event().wait()
         dialogue = Dialogue(scenario=make_scenario(), difficulty=task.difficulty, seed=task.seed)
-        dialogue = dialogue.then(Turn(speaker=Speaker.USER, text="a", emotion=40), outcome=Outcome.MAX_TURNS)
         return Rollout(
-            dialogue=dialogue,
+            dialogue=dialogue.then(Turn(speaker=Speaker.USER, text="a", emotion=40), outcome=Outcome.MAX_TURNS),
             token_ids=np.arange(3, dtype=np.int32),
-            role_ids=np.array([0, 1, 1], dtype=np.int8),
             turn_ids=np.zeros(3, dtype=np.int16),
             loss_mask=np.array([False, True, True]),
             rollout_logprobs=np.array([0.0, -1.0, -1.0], dtype=np.float32),

@@ -29,7 +29,6 @@ def write(tmp_path, monkeypatch):
     smoke = catalogue.path_of("smoke").read_text(encoding="utf-8")
     (tmp_path / "experiments" / "smoke.yaml").write_text(smoke, encoding="utf-8")
     monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "experiments")
-    monkeypatch.setattr(catalogue, "STUDIES", tmp_path / "studies")
 
     def write(text: str = PLAN) -> Path:
         path = tmp_path / "experiments" / "made.yaml"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from simulator.__main__ import main
-from simulator.adversaries import BOUNDS, DISGUISES, NUM_ENDLESS_WORDS, Standing, adversaries, payers, standing, table, things_in
+from simulator.adversaries import BOUNDS, Adversary, Standing, payers, table
 from simulator.dialogue import Dialogue
 from simulator.listener import Register, nouns
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -16,15 +17,15 @@ from simulator.scripted import AGENTS, fill, sample
 from simulator.world import load_bank, read_toml
 
 USERS = {register: RuleUser(RuleUserConfig(register=register)) for register in Register}
-SCENARIOS = sample(load_bank().scenarios(Split.TRAIN), 1, seed=3)
-SUITE = {adversary.name: adversary for adversary in adversaries()}
+SCENARIOS = sample(load_bank().scenarios(Split.TRAIN), 1, seed=3)[::3]
+SUITE = {adversary.name: adversary for adversary in Adversary.suite()}
 KNOWN_TO_PAY = 30
 """Highest score of adversaries that are known to pay."""
 both_registers = pytest.mark.parametrize("register", list(Register))
 
 
 def bounds(register: Register) -> list[Standing]:
-    return [standing(AGENTS[rung], SCENARIOS, difficulty, user=USERS[register]) for _, difficulty, rung in BOUNDS]
+    return [Standing.of(AGENTS[rung], SCENARIOS, difficulty, user=USERS[register]) for _, difficulty, rung in BOUNDS]
 
 
 class Same:
@@ -37,12 +38,13 @@ class Same:
         return self.line
 
 
+# Takes some seconds: 61 tricks with eight users each at two difficulties.
 @both_registers
 def test_no_trick_pays_and_known_ones_pay_no_more_than_documented(register: Register):
     limits = bounds(register)
     for adversary in (one for one in SUITE.values() if one.is_played_in(register)):
         for (level, difficulty, _), bound in zip(BOUNDS, limits, strict=True):
-            found = standing(adversary, SCENARIOS, difficulty, user=USERS[register])
+            found = Standing.of(adversary, SCENARIOS, difficulty, user=USERS[register])
             allowed = found.score <= KNOWN_TO_PAY if adversary.known else found.stays_within(bound)
             assert allowed, (adversary.name, level, found, bound)
 
@@ -53,7 +55,7 @@ def test_no_wording_is_a_golden_sentence(register: Register):
     for line in (pools["plain"][0] for pools in read_toml("moves").values()):
         sentence = Same(fill(line, SCENARIOS[0], cue="", feeling="hurt"))
         for (_, difficulty, _), bound in zip(BOUNDS, limits, strict=True):
-            assert standing(sentence, SCENARIOS, difficulty, user=USERS[register]).stays_within(bound), sentence.line
+            assert Standing.of(sentence, SCENARIOS, difficulty, user=USERS[register]).stays_within(bound), sentence.line
 
 
 @both_registers
@@ -68,9 +70,9 @@ def test_orders_to_the_simulator_and_nouns_drawn_at_random_bring_next_to_nothing
             return f"{AGENTS['L1'].reply(dialogue)} So the {noun} is a big part of this."
 
     for difficulty in (VANILLA, CHALLENGING):
-        plain, ordering = (standing(agent, SCENARIOS, difficulty, user=USERS[register]).score for agent in (AGENTS["L6"], Ordering()))
+        plain, ordering = (Standing.of(agent, SCENARIOS, difficulty, user=USERS[register]).score for agent in (AGENTS["L6"], Ordering()))
         assert ordering <= plain
-    honest, guessing = (standing(agent, SCENARIOS, VANILLA, user=USERS[register]).score for agent in (AGENTS["L1"], Guessing()))
+    honest, guessing = (Standing.of(agent, SCENARIOS, VANILLA, user=USERS[register]).score for agent in (AGENTS["L1"], Guessing()))
     assert guessing <= honest + 5
 
 
@@ -85,11 +87,14 @@ def test_adversaries_say_their_lines():
     dialogue = USERS[Register.OPEN].begin(load_bank().scenarios(Split.TRAIN)[0], VANILLA, seed=0)
     said = dialogue.turns[-1].text
     assert (SUITE["copy"].reply(dialogue), SUITE["empty"].reply(dialogue)) == (said, "")
-    assert things_in(said)[0] in SUITE["one_template"].reply(dialogue)
-    assert len(SUITE["endless"].reply(dialogue).split()) > NUM_ENDLESS_WORDS / 2
+    assert len(SUITE["endless"].reply(dialogue).split()) > 1000
     assert not SUITE["golden_homoglyphs"].reply(dialogue).isascii()
     assert all(adversary.reply(dialogue) == adversary.reply(dialogue) for adversary in SUITE.values())
-    assert DISGUISES["mirrored"]("My sister left me, and I am sad.", random.Random(0)) == "So your sister left you, and you are sad."
+    line = "My sister left me, and I am sad."
+    assert Adversary(name="a", trick="", lines=[line], disguise="mirrored").reply(dialogue) == "So your sister left you, and you are sad."
+    dialogue = replace(dialogue, turns=(replace(dialogue.turns[0], text="My dog ate the cake. It was an old recipe of hers."),))
+    asking = Adversary(name="a", trick="", lines=["{thing}, the {things}, {earlier}"])
+    assert asking.reply(dialogue) == "cake, the cake, the old, cake"
 
 
 def test_a_trick_that_pays_is_named_and_scores_below_leaving_do_not_differ():

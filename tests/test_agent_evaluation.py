@@ -22,6 +22,7 @@ from analysis.__main__ import main as analysis
 from analysis.transcripts import write_transcripts
 from experiments.__main__ import main
 from experiments.agents import evaluate as command
+from experiments.agents import players
 from experiments.agents.agent import find_agent, fingerprint
 from experiments.agents.evaluate import check_same_evaluation
 from experiments.agents.players import PATIENCE, run_all
@@ -30,7 +31,7 @@ from experiments.run_lock import only_writer
 from experiments.tasks import grid_tasks, spread
 from simulator.llm.prompts import prompts_hash
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.sage.formats import write_profiles
+from simulator.sage.formats import profile_of, write_records
 from simulator.scenario import Split
 from simulator.scripted import AGENTS, play
 from simulator.version import world_name
@@ -91,14 +92,18 @@ def test_the_same_command_plays_only_what_is_missing(tmp_path, capsys):
     printed, path = capsys.readouterr().out, folder / "dialogues.jsonl"
     kept = path.read_bytes()
     assert evaluate(folder, "L2", *SMALL) == (0, first) and path.read_bytes() == kept and capsys.readouterr().out == printed
+    assert main(["evaluate", "L2", *SMALL, "--out", str(folder), "--dry-run"]) == 0 and "; 6 are kept" in capsys.readouterr().out
     path.write_bytes(kept[:-40])
     assert evaluate(folder, "L2", *SMALL) == (0, first) and path.read_bytes() == kept
 
 
-def test_a_server_is_sent_the_words_and_nothing_else(tmp_path):
-    with serving(FakeEndpoint(always=text(WORDS))) as endpoint:
-        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--system", "Be kind.")
-    assert code == 0 and found["n_dialogues"] == 6 and found["agent"]["kind"] == "server"
+def test_a_server_is_sent_the_words_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTS_KEY", KEY)
+    with serving(FakeEndpoint(always=text(WORDS), key=KEY)) as endpoint:
+        who = (endpoint.url, "--model", "m", "--system", "Be kind.", "--key-env", "AGENTS_KEY")
+        code, found = evaluate(tmp_path / "a", *who, *SMALL)
+    assert code == 0 and found["n_dialogues"] == 6 and found["agent"]["kind"] == "server" and set(endpoint.keys) == {KEY}
+    assert not any(KEY.encode() in path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file())
     lines, asked = lines_of(tmp_path / "a"), endpoint.requests[1:]  # the first asks whether it is there
     assert len(asked) == sum(len(replies_in(line)) for line in lines)
     for request in asked:
@@ -118,7 +123,6 @@ def test_a_server_is_sent_the_words_and_nothing_else(tmp_path):
         (text("<think>she is hurt, so I will", finish="length"), "", "she is hurt, so I will"),
         # A server that separates thoughts by itself, and spent all tokens on one.
         (text(None, finish="length"), "", None),
-        (text("", reasoning_content="she is hurt"), "", None),
         # As of local weights: to leave cut replies out would judge the agent by the users with whom it was brief.
         (text(WORDS[:30], finish="length"), WORDS[:30].strip(), None),
     ],
@@ -144,47 +148,41 @@ def test_broken_dialogues_are_counted_by_reason_and_played_again(tmp_path, capsy
         (reason,) = found["errors"]["reasons"]
         assert "chat completion" in reason and "--retries=0" in reason and "2 of 6 dialogues broke" in capsys.readouterr().out
         assert victim.scenario_id not in found["per_scenario"] and found["score"] == pytest.approx(fmean(found["per_scenario"].values()))
-        endpoint.always = text(WORDS)
+        calls, endpoint.always, endpoint.requests[:] = found["usage"]["agent"]["calls"], text(WORDS), []
         code, found = evaluate(folder, *arguments)
     assert code == 0 and found["n_dialogues"] == 6
+    # Of both sittings; the first request of a sitting asks whether the server is there.
+    assert found["usage"]["agent"]["calls"] == calls + len(endpoint.requests) - 1
     assert len(lines_of(folder)) == 6 and "error" not in {line["outcome"] for line in lines_of(folder)}
 
 
-def test_an_evaluation_without_any_score_says_so(tmp_path, capsys):
-    with serving(FakeEndpoint(text("hi"), always=text(""))) as endpoint:
-        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--retries", "0")
-    assert code == 1 and found["n_dialogues"] == 0 and found["score"] is None and "empty" in " ".join(found["errors"]["reasons"])
-    assert "no dialogue could be scored" in capsys.readouterr().out
-
-
-def test_errors_of_the_user_name_its_options(tmp_path):
+def test_errors_of_the_user_name_its_options_and_leave_no_score(tmp_path, capsys):
     with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(text("here"), always=garbage)) as other:
         user = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--user-retries", "0", "--cache", "off")
         code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *ONE, *user)
     assert code == 1 and "--user-retries=0" in next(iter(found["errors"]["reasons"]))
+    assert found["n_dialogues"] == 0 and found["score"] is None and "no dialogue could be scored" in capsys.readouterr().out
 
 
 def test_a_bug_is_no_refusal(tmp_path, monkeypatch):
-    def broken(*_: Any, **__: Any) -> None:
-        raise ValueError("a bug")
-
-    monkeypatch.setattr(command, "describe", broken)
-    with pytest.raises(ValueError, match="a bug"):
-        main(["evaluate", "L1", *SMALL, "--out", str(tmp_path / "a")])
-    assert len(lines_of(tmp_path / "a")) == 6
+    monkeypatch.setattr(command, "describe", lambda *_, **__: [].remove(0))
+    with pytest.raises(ValueError, match="not in list"):
+        main(["evaluate", "L1", *ONE, "--out", str(tmp_path / "a")])
+    assert len(lines_of(tmp_path / "a")) == 1
 
 
-def test_after_an_outage_the_same_command_continues_and_pays_for_nothing_twice(tmp_path):
-    arguments = ("--model", "m", "--num-scenarios", "40", "--strictness", "0.1", "--retries", "0", "--concurrency", "1")
-    with serving(FakeEndpoint(*[text(WORDS)] * 30, always=garbage)) as endpoint:
+def test_after_an_outage_the_same_command_continues_and_pays_for_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(players, "PATIENCE", 3)  # five failures would make the client pause for seconds
+    arguments = ("--model", "m", "--num-scenarios", "10", "--strictness", "0.1", "--retries", "0", "--concurrency", "1")
+    with serving(FakeEndpoint(*[text(WORDS)] * 20, always=garbage)) as endpoint:
         code, broken = evaluate(tmp_path / "a", endpoint.url, *arguments)
-        assert code == 1 and broken["errors"]["excluded_dialogues"] == PATIENCE
-        assert broken["errors"]["not_played"] == 40 - PATIENCE - broken["n_dialogues"] > 0
+        assert code == 1 and broken["errors"]["excluded_dialogues"] == 3
+        assert broken["errors"]["not_played"] == 10 - 3 - broken["n_dialogues"] > 0
         endpoint.always, endpoint.requests[:] = text(WORDS), []
         code, whole = evaluate(tmp_path / "a", endpoint.url, *arguments)
-    assert code == 0 and whole["n_dialogues"] == 40 and whole["errors"]["excluded_dialogues"] == 0
-    # 29 replies were answered before; one request asks whether the server is there.
-    assert len(endpoint.requests) - 1 == sum(len(replies_in(line)) for line in lines_of(tmp_path / "a")) - 29
+    assert code == 0 and whole["n_dialogues"] == 10 and whole["errors"]["excluded_dialogues"] == 0
+    # 19 replies were answered before; one request asks whether the server is there.
+    assert len(endpoint.requests) - 1 == sum(len(replies_in(line)) for line in lines_of(tmp_path / "a")) - 19
 
 
 def test_only_failures_in_a_row_stop_an_evaluation():
@@ -209,6 +207,7 @@ def test_only_failures_in_a_row_stop_an_evaluation():
 
 
 def test_a_server_needs_no_training_stack(tmp_path):
+    """In a process of its own, which imports everything: many seconds."""
     refuse = """
 import sys
 class Refuse:
@@ -224,14 +223,6 @@ sys.exit(main(sys.argv[1:]))
         done = subprocess.run([sys.executable, "-c", refuse, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "1 dialogues scored" in done.stdout
-
-
-def test_a_key_is_sent_and_written_nowhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("AGENTS_KEY", KEY)
-    with serving(FakeEndpoint(always=text(WORDS), key=KEY)) as endpoint:
-        code, _ = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *ONE, "--key-env", "AGENTS_KEY")
-    assert code == 0 and set(endpoint.keys) == {KEY}
-    assert not any(KEY.encode() in path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file())
 
 
 GRADES = {"why": "w", "empathic_depth": 5, "core_insight": 4, "solution_crafting": 3, "dialogue_guidance": 2, "style_flexibility": 1}
@@ -285,40 +276,32 @@ def interrupting(*signals: int, when: Behaviour, behave: Behaviour) -> Behaviour
     return respond
 
 
-def test_an_interrupted_evaluation_pays_no_judge(tmp_path):
-    stopped = interrupting(signal.SIGINT, when=lambda _: True, behave=text(WORDS))
-    with serving(FakeEndpoint(text("here"), always=stopped)) as agent, serving(FakeEndpoint(always=user_and_judge)) as other:
-        who = (*llm_user(other.url, tmp_path / "c"), *judge_at(other.url))
-        code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, "--concurrency", "1", *who)
-    assert (code, num_graded(other)) == (130, 0) and found["n_dialogues"] == 1
-    assert found["capabilities"] == {"by": None, "why_not": "interrupted"}
-
-
-def test_an_interrupted_judge_continues_where_it_was(tmp_path):
-    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint()) as other:
+def test_an_interrupted_evaluation_pays_no_judge_and_both_continue(tmp_path):
+    everything = interrupting(signal.SIGINT, when=lambda _: True, behave=text(WORDS))
+    with serving(FakeEndpoint(text("here"), always=everything)) as agent, serving(FakeEndpoint()) as other:
         other.always = interrupting(signal.SIGINT, when=is_of_judge, behave=user_and_judge)
-        arguments = (agent.url, "--model", "m", *SMALL, *llm_user(other.url, tmp_path / "c"), *judge_at(other.url))
-        code, found = evaluate(tmp_path / "a", *arguments)
-        assert (code, num_graded(other)) == (130, 1) and found["n_dialogues"] == 6
-        assert found["capabilities"] == {"by": None, "why_not": "interrupted"}
-        code, found = evaluate(tmp_path / "a", *arguments)
-    assert (code, num_graded(other)) == (0, 3) and found["capabilities"]["by"] == "judge"
+        who = (*llm_user(other.url, tmp_path / "c"), *judge_at(other.url), "--concurrency", "1")
+        for sitting in ((130, 0, 1, None), (130, 1, 6, None), (0, 3, 6, "judge")):
+            code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, *who)
+            assert (code, num_graded(other), found["n_dialogues"], found["capabilities"]["by"]) == sitting
+            assert found["capabilities"].get("why_not", "interrupted") == "interrupted"
 
 
-@pytest.mark.parametrize(("num_nonsense", "code", "num_not_sent"), [(2, 0, 0), (3, 1, 0), (25, 1, 5)])
-def test_missing_grades_are_never_low_ones(tmp_path, capsys, num_nonsense, code, num_not_sent):
-    num, nonsense = (4 if num_nonsense < PATIENCE else 25), [text("nonsense")] * num_nonsense
+@pytest.mark.parametrize(("num_nonsense", "code", "num_not_sent"), [(2, 0, 0), (4, 1, 1)])
+def test_missing_grades_are_never_low_ones(tmp_path, capsys, monkeypatch, num_nonsense, code, num_not_sent):
+    monkeypatch.setattr(players, "PATIENCE", 3)
+    nonsense = [text("nonsense")] * num_nonsense
 
     def judge(request: Mapping[str, Any]) -> Reply:
         return nonsense.pop()(request) if nonsense and is_of_judge(request) else user_and_judge(request)
 
     with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=judge)) as other:
-        few = ("--num-scenarios", str(num), "--strictness", "0.1", *llm_user(other.url, tmp_path / "c"), *judge_at(other.url))
+        few = ("--num-scenarios", "4", "--strictness", "0.1", *llm_user(other.url, tmp_path / "c"), *judge_at(other.url))
         got, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *few)
         capable, out = found["capabilities"], capsys.readouterr().out
         assert got == code and (capable["num_errors"], capable["num_not_sent"]) == (num_nonsense, num_not_sent)
-        assert f"judge: {num_nonsense} of {num} dialogues got no grades" in out and "--judge-retries=0" in out
-        assert capable["empathic_depth"]["value"] == (1.0 if num_nonsense < num else None)
+        assert f"judge: {num_nonsense} of 4 dialogues got no grades" in out and "--judge-retries=0" in out
+        assert capable["empathic_depth"]["value"] == (1.0 if num_nonsense < 4 else None)
         nonsense.clear()
         got, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *few)
     assert got == 0 and found["capabilities"]["num_errors"] == 0
@@ -326,7 +309,7 @@ def test_missing_grades_are_never_low_ones(tmp_path, capsys, num_nonsense, code,
 
 def test_profiles_are_played_by_the_preset_of_such_users_and_known_by_their_contents(tmp_path, capsys):
     profiles, scenarios = tmp_path / "profiles.jsonl", load_bank().scenarios(Split.TRAIN)
-    write_profiles(profiles, scenarios[:2])
+    write_records(profiles, map(profile_of, scenarios[:2]))
     with serving(FakeEndpoint(always=text("我在听，你慢慢说。"))) as endpoint:
         arguments = (endpoint.url, "--model", "m", "--profiles")
         code, found = evaluate(tmp_path / "a", *arguments, str(profiles))
@@ -336,16 +319,12 @@ def test_profiles_are_played_by_the_preset_of_such_users_and_known_by_their_cont
         renamed = profiles.rename(tmp_path / "renamed.jsonl")
         code, again = evaluate(tmp_path / "a", *arguments, str(renamed))
         assert code == 0 and again["setting_id"] == found["setting_id"]
-        write_profiles(renamed, scenarios[2:4])
+        write_records(renamed, map(profile_of, scenarios[2:4]))
         capsys.readouterr()
         assert "setting.bank_hash" in refused(capsys, *arguments, str(renamed), "--out", str(tmp_path / "a"))
-
-
-def test_profiles_without_an_opening_need_a_model(tmp_path, capsys):
-    profiles = tmp_path / "profiles.jsonl"
-    write_profiles(profiles, [replace(scenario, opening="") for scenario in load_bank().scenarios(Split.TRAIN)[:2]])
-    assert "first_talk" in refused(capsys, *NOWHERE, "--profiles", str(profiles))
-    assert main(["evaluate", *NOWHERE, "--profiles", str(profiles), *llm_user(NOWHERE[0], tmp_path / "c"), "--dry-run"]) == 0
+        write_records(renamed, map(profile_of, [replace(scenario, opening="") for scenario in scenarios[:2]]))
+        assert "first_talk" in refused(capsys, *arguments, str(renamed))
+        assert main(["evaluate", *arguments, str(renamed), *llm_user(endpoint.url, tmp_path / "c"), "--dry-run"]) == 0
 
 
 def test_an_evaluation_is_resumed_with_the_same_settings_alone(tmp_path):
@@ -373,9 +352,6 @@ def test_a_dry_run_plans_and_writes_nothing(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "dialogues 540, of at most 8 replies: up to 4,320 replies" in out and not (tmp_path / "b").exists()
     assert "# it would be refused: --key-env must name an environment variable that is set, got 'UNSET_KEY'" in out
-    evaluate(tmp_path / "a", "L1", *SMALL)
-    assert main(["evaluate", "L1", *SMALL, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
-    assert "; 6 are kept" in capsys.readouterr().out
 
 
 def test_an_evaluation_has_one_writer_until_it_is_described(tmp_path, capsys, monkeypatch):
@@ -387,12 +363,12 @@ def test_an_evaluation_has_one_writer_until_it_is_described(tmp_path, capsys, mo
         return describe(*args, **kwargs)
 
     monkeypatch.setattr(command, "describe", describe_alone)
-    assert evaluate(folder, "L1", *SMALL)[0] == 0
+    assert evaluate(folder, "L1", *ONE)[0] == 0
     (folder / "dialogues.jsonl").write_text("")
     capsys.readouterr()
-    monkeypatch.setattr(command, "make_player", lambda *_: made.append("player"))
+    monkeypatch.setattr(command, "TextPlayer", lambda *_, **__: made.append("player"))
     with only_writer(folder):
-        assert "one process" in refused(capsys, "L1", *SMALL, "--out", str(folder)) and not made
+        assert "one process" in refused(capsys, "L1", *ONE, "--out", str(folder)) and not made
 
 
 @pytest.mark.parametrize(
@@ -400,30 +376,23 @@ def test_an_evaluation_has_one_writer_until_it_is_described(tmp_path, capsys, mo
     [
         (("nobody",), "AGENT must be a folder, a server's address"),
         (("runs/nope",), "AGENT must be a run's folder"),
-        (NOWHERE[:1], "--model must name"),
         ((*NOWHERE, "--out", "no/such"), "AGENT must name servers that answer"),
         (("http://u:p@h/v1", "--model", "m"), "AGENT must hold no user, password or query"),
         ((*NOWHERE, "--dtype", "bfloat16"), "--dtype goes with"),
         ((*NOWHERE, "--extra-body", "{a", "--dry-run"), "--extra-body must be"),
-        (("prior", "--retries", "9"), "--retries goes with"),
         (("prior", "--gpu-memory-share", "-.1", "--dry-run"), "--gpu-memory-share must be"),
+        (("L1", "--profiles", "gone.jsonl", "--strictness", ".1", ".3"), "--strictness must be one value"),
         (("L1", "--temperature", "0.5"), "--temperature goes with"),
-        (("L1", "--temperature", "nan"), "--temperature: must be a finite number"),
-        (("L1", "--temperature", "-1"), "--temperature: must be at least 0"),
+        (("prior", "--temperature", "-1"), "--temperature must be at least 0"),
         (("L1", "--strictness", "1.2"), "--strictness must hold values in [0, 1]"),
         (("L1", "--strictness", ".3", ".3000001"), "--strictness must hold values in [0, 1], each once"),
-        (("L1", "--samples", "0"), "--samples: must be at least 1"),
         (("L1", "--samples", "2"), "--samples must be 1"),
-        (("L1", "--momentum", "1"), "--momentum must be"),
-        (("L1", "--preset", "sage"), "--preset must be training"),
-        (("L1", "--user", "llm"), "--user-model must name"),
-        (("L1", "--user", "llm", "--user-model", "m", "--momentum", "0"), "--momentum goes with --user rule"),
+        (("L1", "--user", "llm", "--user-model", "m", "--register", "open"), "--register goes with --user rule"),
         (("L1", "--user-max-tokens", "5"), "--user-max-tokens goes with --user llm"),
         (("L1", "--judge-model", "m"), "--judge-model goes with --user llm"),
         (("L1", "--judge-url", "http://127.0.0.1:9/v1"), "--judge-model must name"),
         (("L1", "--profiles", "gone.jsonl"), "--profiles: gone.jsonl"),
         (("L1", "--name", "a/b"), "--name must consist of letters"),
-        (("L1", "--split", "sealed"), "--split must be heldout"),
         (("L1", "--out", "/proc/x", "--dry-run"), "--out must be a folder that can be written"),
     ],
 )
@@ -441,16 +410,18 @@ def checkpoint_in(run: Path, *, experiment: str) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_named_after_its_experiment_and_known_by_its_weights(tmp_path):
+def test_a_checkpoint_is_named_after_its_experiment_and_known_by_its_weights(tmp_path, capsys):
+    for name in ("config.yaml", "metrics.jsonl"):
+        (tmp_path / name).write_text("")
+    assert "AGENT must have a complete checkpoint" in refused(capsys, str(tmp_path))
     cells = [checkpoint_in(tmp_path / name / "sweep" / "uniform" / "seed_0", experiment=name) for name in ("noise", "teachers")]
     agents = [find_agent(str(cell)) for cell in cells]
     assert [agent.name for agent in agents] == ["noise-uniform-seed_0-step_7", "teachers-uniform-seed_0-step_7"]
     assert agents[0].fingerprint == fingerprint(cells[0]) != agents[1].fingerprint
     assert find_agent(str(checkpoint_in(tmp_path / "noise" / "seed0-today", experiment="noise"))).name == "noise-seed0-today-step_7"
     assert [agents[0].system_prompt(given) for given in (None, "", "Ask.")] == ["Listen.", "", "Ask."]
-
-
-def test_a_run_without_a_checkpoint_is_refused(tmp_path, capsys):
-    for name in ("config.yaml", "metrics.jsonl"):
-        (tmp_path / name).write_text("")
-    assert "AGENT must have a complete checkpoint" in refused(capsys, str(tmp_path))
+    prints = set()
+    for content in (bytes(3 << 20), b"a" + bytes((3 << 20) - 1), bytes((3 << 20) - 1) + b"a"):
+        (cells[0] / "model.safetensors").write_bytes(content)
+        prints.add(fingerprint(cells[0]))
+    assert len(prints) == 3, "both ends of large weights count"

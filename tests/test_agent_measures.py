@@ -9,24 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.ranking import score_at, score_within
-from experiments.agents.capabilities import (
-    ReplyFeatures,
-    capabilities,
-    core_insight,
-    dialogue_guidance,
-    empathic_depth,
-    empathy_to_solution,
-    plane,
-    reply_features,
-    solution_crafting,
-    strategy_shares,
-    style_flexibility,
-)
-from experiments.agents.intervals import jackknifed, mean, ratio, resampled
+from analysis.evaluated import score_within
+from experiments.agents.capabilities import ReplyFeatures, capabilities, plane, reply_features, strategy_shares, style_flexibility
 from experiments.agents.judge import read_grades
 from experiments.agents.players import AgentDialogue, read_reply
-from experiments.agents.scores import best_of_k, errors, length_control, scores
+from experiments.agents.scores import best_of_k, errors, jackknifed, length_control, mean, ratio, resampled, scores
 from experiments.tasks import EvaluationTask, grid_tasks
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.listener import Register
@@ -75,48 +62,45 @@ def ended(scenario: Scenario, emotion: int, *, words: int = 4, **more) -> AgentD
 
 def test_moves_about_something_the_user_said_count_twice():
     (sad,), (stuck,) = scenarios(HiddenIntention.EMPATHY), scenarios(HiddenIntention.ADVICE)
-    felt = [
-        f"I can hear how hurt you are about {sad.facts[0].cue}.",
-        "It sounds like you feel hurt.",
-        "Everything will be fine.",
-    ]
-    assert [empathic_depth(*answered(sad, reply)) for reply in felt] == [(1.0, 1.0), (0.5, 1.0), (0.0, 1.0)]
+    felt = [f"I can hear how hurt you are about {sad.facts[0].cue}.", "It sounds like you feel hurt.", "Everything will be fine."]
+    assert [answered(sad, reply)[0].empathic_depth() for reply in felt] == [(1.0, 1.0), (0.5, 1.0), (0.0, 1.0)]
     advised = [f"Maybe you should write down what you want to say about {stuck.facts[0].cue}.", "You should set clear limits."]
-    assert [solution_crafting(*answered(stuck, reply)) for reply in advised] == [(1.0, 1.0), (0.5, 1.0)]
-    assert solution_crafting(*answered(sad, felt[0])) == empathic_depth(*answered(stuck, advised[0])) == (0.0, 0.0), "not asked for"
+    assert [answered(stuck, reply)[0].solution_crafting() for reply in advised] == [(1.0, 1.0), (0.5, 1.0)]
+    (reply_to_sad,), (reply_to_stuck,) = answered(sad, felt[0]), answered(stuck, advised[0])
+    assert reply_to_sad.solution_crafting() == reply_to_stuck.empathic_depth() == (0.0, 0.0), "not asked for"
 
 
 def test_insight_is_the_wished_move_alone_and_twice_after_a_veiled_hint():
     (proud,) = scenarios(HiddenIntention.PRAISE)
     praise, empathy = "I really admire how you handled this.", "It sounds like you feel hurt."
     (one,), (both,), (other,) = (answered(proud, said, strictness=0.0) for said in (praise, f"{praise} {empathy}", empathy))
-    assert one.was_hinted and core_insight(one) == (1.0, 1.0) and core_insight(both) == (0.0, 1.0)
-    assert empathic_depth(other) == (0.5, 1.0) and core_insight(replace(other, was_hinted=True)) == (0.0, 1.0)
-    assert core_insight(replace(one, was_hinted=False)) == (0.0, 0.0)
+    assert one.was_hinted and one.core_insight() == (1.0, 1.0) and both.core_insight() == (0.0, 1.0)
+    assert other.empathic_depth() == (0.5, 1.0) and replace(other, was_hinted=True).core_insight() == (0.0, 1.0)
+    assert replace(one, was_hinted=False).core_insight() == (0.0, 0.0)
     _, veiled = answered(proud, "What happened then?", praise, strictness=1.0)
-    assert veiled.was_hinted and core_insight(veiled) == (2.0, 2.0)
+    assert veiled.was_hinted and veiled.core_insight() == (2.0, 2.0)
 
 
 def test_first_questions_are_not_counted_and_repetition_is_no_depth():
     (sad,) = scenarios(HiddenIntention.EMPATHY)
-    first, second, third = answered(sad, *["What happened then?"] * 3)
-    assert empathic_depth(first) == empathic_depth(second) == (0.0, 0.0) and empathic_depth(third) == (0.0, 1.0)
+    asked = [reply.empathic_depth() for reply in answered(sad, *["What happened then?"] * 3)]
+    assert asked == [(0.0, 0.0), (0.0, 0.0), (0.0, 1.0)]
     *_, again = answered(sad, *["It sounds like you feel hurt."] * 2)
-    assert empathic_depth(again) == (0.0, 1.0)
+    assert again.empathic_depth() == (0.0, 1.0)
 
 
 def test_guidance_is_to_ask_early_and_to_come_back_later():
     (who,) = scenarios(HiddenIntention.LISTENED)
     first, second, third = answered(who, "What happened then?", "You should set clear limits.", "Many people go through this.")
-    assert first.appraisal.shown["repair"] is None and dialogue_guidance(first) == (1.0, 1.0)
-    assert dialogue_guidance(second) == (0.0, 1.0 + (second.appraisal.shown["repair"] is not None))
-    assert dialogue_guidance(third)[0] == 0.0 and dialogue_guidance(third)[1] >= 1.0
+    assert first.appraisal.shown["repair"] is None and first.dialogue_guidance() == (1.0, 1.0)
+    assert second.dialogue_guidance() == (0.0, 1.0 + (second.appraisal.shown["repair"] is not None))
+    assert third.dialogue_guidance()[0] == 0.0 and third.dialogue_guidance()[1] >= 1.0
 
 
 @pytest.fixture(scope="module")
 def ladder() -> dict[str, list[ReplyFeatures]]:
-    """Replies of scripted agents to three users of each wish."""
-    by_id = {scenario.scenario_id: scenario for scenario in scenarios(*HiddenIntention, num=3)}
+    """Replies of scripted agents to two users of each wish."""
+    by_id = {scenario.scenario_id: scenario for scenario in scenarios(*HiddenIntention, num=2)}
     tasks = grid_tasks(by_id.values(), [0.5, 0.9])
 
     def replies(name: str) -> list[ReplyFeatures]:
@@ -149,9 +133,9 @@ def test_changes_of_course_are_counted_within_dialogues():
 
 
 def test_the_plane_separates_advice_from_praise_and_variety_from_repetition(ladder):
-    assert empathy_to_solution(ladder["L0"]) == 1.0 and empathy_to_solution(ladder["praise"]) == -1.0
-    praise, skilled = (plane(ladder[agent], seed=0) for agent in ("praise", "L6"))
-    assert -1.0 < skilled["empathy_to_solution"]["value"] < 1.0
+    advice, praise, skilled = (plane(ladder[agent], seed=0) for agent in ("L0", "praise", "L6"))
+    towards = [found["empathy_to_solution"]["value"] for found in (praise, skilled, advice)]
+    assert towards == sorted(towards) and (towards[0], towards[2]) == (-1.0, 1.0)
     assert praise["parts"]["strategies"] < 0.1 < skilled["parts"]["strategies"]
     assert praise["parts"]["within_dialogues"] < skilled["parts"]["within_dialogues"]
     shares = strategy_shares(ladder["praise"], seed=0)
@@ -160,10 +144,9 @@ def test_the_plane_separates_advice_from_praise_and_variety_from_repetition(ladd
 
 def test_bounds_on_the_plane_end_where_its_axes_do():
     advised, tried, felt = scenarios(HiddenIntention.ADVICE, num=3)
-    replies = [*answered(advised, "You should set clear limits."), *answered(tried, "You should set clear limits.")]
-    replies += answered(felt, "It sounds like you feel hurt.")
+    replies = [reply for who in (advised, tried) for reply in answered(who, "You should set clear limits.")]
     # Without each in turn: 0, 0 and 1, whose jackknife error is sqrt(2/3 (1/9 + 1/9 + 4/9)) = 2/3.
-    found = plane(replies, seed=0)["empathy_to_solution"]
+    found = plane([*replies, *answered(felt, "It sounds like you feel hurt.")], seed=0)["empathy_to_solution"]
     assert found["value"] == pytest.approx(1 / 3) and found["low"] == pytest.approx(1 / 3 - Z * 2 / 3) and found["high"] == 1.0
 
 
@@ -177,28 +160,23 @@ def test_intervals_by_hand():
     assert ratio([("a", 1.0, 2.0), ("b", 0.0, 2.0)], seed=0, scale=100.0).value == 25.0
     # Ten equal values leave room for a share of exceptions.
     exceptions = 1.0 - 0.025 ** (1 / 10)
-    for value, within, bounds in (
-        (0.0, (0, 1), (0.0, exceptions)),
-        (0.0, (-1, 1), (-exceptions, exceptions)),
-        (1.0, (0, 1), (1 - exceptions, 1)),
-    ):
+    for value, within, bounds in ((0.0, (-1, 1), (-exceptions, exceptions)), (1.0, (0, 1), (1 - exceptions, 1))):
         equal = mean(np.full(10, value), seed=0, within=within)
         assert equal.value == value and (equal.low, equal.high) == pytest.approx(bounds)
-    mixed = np.array([0.0, 1.0, 1.0, 0.0])
-    assert mean(mixed, seed=0, within=(0.0, 1.0)) == mean(mixed, seed=0)
+
+
+def control(played: list[AgentDialogue]) -> dict:
+    return length_control(played, seed=0, register=Register.WORLD)
 
 
 def test_length_control_finds_a_line_within_users_and_none_between_them():
-    played = [
-        ended(s, 30 + 5 * p, words=2**p, sibling=i) for s in scenarios(HiddenIntention.PRAISE, num=6) for i, p in enumerate((1, 2, 3))
-    ]
-    found = length_control(played, seed=0, register=Register.WORLD)
+    six, powers = scenarios(HiddenIntention.PRAISE, num=6), (1, 2, 3)
+    found = control([ended(who, 30 + 5 * p, words=2**p, sibling=i) for who in six for i, p in enumerate(powers)])
     assert found["words_per_reply"] == pytest.approx(4.0) and found["points_per_doubling"]["value"] == pytest.approx(5.0)
-    assert score_at(found["line"], 16.0)["value"] == pytest.approx(50.0)
+    assert score_within(found, 8.0)["value"] == pytest.approx(45.0)
     # Long replies to one user, who feels well after any reply.
-    short, long = scenarios(HiddenIntention.PRAISE, num=2)
-    played = [ended(short, 20, words=2, sibling=i) for i in (0, 1)] + [ended(long, 90, words=32, sibling=i) for i in (0, 1)]
-    found = length_control(played, seed=0, register=Register.WORLD)
+    ends = ((six[0], 20, 2), (six[1], 90, 32))
+    found = control([ended(who, emotion, words=words, sibling=i) for who, emotion, words in ends for i in (0, 1)])
     assert found["points_per_doubling"] is None and found["line"] is None and found["words_per_reply"] == pytest.approx(8.0)
 
 
@@ -211,10 +189,8 @@ def test_length_that_follows_from_failure_is_no_effect_of_length():
             lengths.append((4 if sum(changes) >= 0 else 16) + int(rng.integers(0, 4)))
             changes.append(int(rng.choice([-5, 5])))
         played.append(moved(scenario, changes, lengths, sibling=sibling))
-    lengths = [np.log2(np.mean([len(reply.split()) for reply in one.dialogue.replies()])) for one in played]
-    assert np.polyfit(lengths, [one.dialogue.emotion for one in played], 1)[0] < -8.0
-    slope = length_control(played, seed=0, register=Register.WORLD)["points_per_doubling"]
-    assert slope["low"] < 0.0 < slope["high"] and abs(slope["value"]) < 3.0
+    slope = control(played)["points_per_doubling"]
+    assert slope["low"] < 0.0 < slope["high"] and abs(slope["value"]) < 3.0, "a line over dialogues has a slope below -8"
 
 
 def test_gains_by_length_add_up_over_the_dialogue():
@@ -225,11 +201,11 @@ def test_gains_by_length_add_up_over_the_dialogue():
         for power in powers:
             changes.append(int(4 * power - sum(changes) // 8 - 8))
         played.append(moved(scenario, changes, [2**power for power in powers], sibling=sibling))
-    found = length_control(played, seed=0, register=Register.WORLD)
+    found = control(played)
     assert found["points_per_doubling"]["value"] == pytest.approx(12.0, abs=0.5) and found["range"] == [2.0, 8.0]
     score = np.mean([one.dialogue.emotion for one in played])
-    assert score_at(found["line"], found["words_per_reply"])["value"] == pytest.approx(score)
-    assert score_within(found, 8.0) == score_at(found["line"], 8.0) and score_within(found, 10.0) is None
+    assert score_within(found, found["words_per_reply"])["value"] == pytest.approx(score)
+    assert score_within(found, 8.0) is not None and score_within(found, 10.0) is None
     assert found["score_at_reference"] is None, "the agent never speaks at ten words"
 
 
@@ -237,14 +213,14 @@ def test_a_slope_needs_enough_users_and_lengths_and_is_robust_to_a_runaway_reply
     # Of two users with a dialogue each, every second resampled set holds one alone.
     pairs = zip(scenarios(HiddenIntention.PRAISE, num=2), (3, 9), (4, 8), strict=True)
     two = [moved(who, [change], [words]) for who, change, words in pairs]
-    assert length_control(two, seed=0, register=Register.WORLD)["points_per_doubling"] is None
+    assert control(two)["points_per_doubling"] is None
     # Here length follows the emotion before alone.
     eight = scenarios(HiddenIntention.PRAISE, num=8)
     confounded = [moved(who, [first, 0], [4, words], sibling=i) for who in eight for i, (first, words) in enumerate(((-8, 16), (8, 4)))]
-    assert length_control(confounded, seed=0, register=Register.WORLD)["points_per_doubling"] is None
+    assert control(confounded)["points_per_doubling"] is None
     played = [moved(s, [change], [words], sibling=i) for s in eight for i, (change, words) in enumerate(((0, 8), (4, 16)) * 2)]
-    clean = length_control(played, seed=0, register=Register.WORLD)
-    found = length_control([*played, moved(eight[0], [-30], [2000], sibling=4)], seed=0, register=Register.WORLD)
+    clean = control(played)
+    found = control([*played, moved(eight[0], [-30], [2000], sibling=4)])
     assert clean["points_per_doubling"]["value"] == pytest.approx(4.0) and clean["score_at_reference"]["words"] == 10.0
     assert found["range"] == [8.0, 16.0] and abs(found["points_per_doubling"]["value"] - 4.0) < 4.0
 
@@ -266,32 +242,22 @@ def test_best_of_k_equals_all_choices_and_leaves_incomplete_users_out():
 
 def test_scores_by_group_and_errors_by_reason():
     one, other = scenarios(HiddenIntention.PRAISE, HiddenIntention.ADVICE)
-    played = [
-        ended(one, 100, strictness=0.1),
-        ended(one, 5, strictness=0.9),
-        ended(other, 9, strictness=0.9),
-        ended(other, 10, strictness=0.9, sibling=1),
-    ]
+    played = [ended(one, 100, strictness=0.1), ended(one, 5, strictness=0.9)]
+    played += [ended(other, 9, strictness=0.9), ended(other, 10, strictness=0.9, sibling=1)]
     found = scores(played, seed=0)
     rates = {
-        (group, name): (cell["success_rate"]["value"], cell["failure_rate"]["value"])
+        name: (cell["success_rate"]["value"], cell["failure_rate"]["value"])
         for group in ("strictness", "intention", "family", "persona")
         for name, cell in found[group].items()
     }
-    assert rates["strictness", "0.1"] == (1.0, 0.0) and rates["strictness", "0.9"] == (0.0, pytest.approx(2 / 3))
-    assert rates["intention", "praise"] == rates["family", str(one.family)] == (0.5, 0.5)
-    assert rates["intention", "advice"] == rates["family", str(other.family)] == (0.0, 0.5)
+    assert rates["0.1"] == (1.0, 0.0) and rates["0.9"] == (0.0, pytest.approx(2 / 3))
+    assert rates["praise"] == rates[str(one.family)] == (0.5, 0.5) and rates["advice"] == rates[str(other.family)] == (0.0, 0.5)
     assert found["score"] == 31.0 and found["intervals"]["success_rate"]["value"] == 0.25
     assert found["intention"]["praise"].items() >= {"value": 52.5, "n": 2}.items()
     assert found["per_scenario"] == {one.scenario_id: 52.5, other.scenario_id: 9.5}
     broken = ended(one, 0, sibling=1, outcome=Outcome.ERROR, error="Traceback\nRuntimeError: it broke")
-    assert errors([*played, broken], num_planned=6) == {
-        "planned": 6,
-        "not_played": 1,
-        "excluded_dialogues": 1,
-        "reasons": {"RuntimeError: it broke": 1},
-        "cut_short": 0,
-    }
+    counts = {"planned": 6, "not_played": 1, "excluded_dialogues": 1, "reasons": {"RuntimeError: it broke": 1}, "cut_short": 0}
+    assert errors([*played, broken], num_planned=6) == counts
 
 
 def test_a_judge_must_grade_everything_in_range():
@@ -304,5 +270,5 @@ def test_a_judge_must_grade_everything_in_range():
 
 
 def test_a_reply_that_is_all_thought_has_no_words():
-    assert read_reply(" Yes. ").words == "Yes." and read_reply("<think>hm</think> Yes.").words == "Yes."
-    assert {(read_reply(text).words, read_reply(text).thought) for text in ("<think>hm</think>  ", "<think>hm")} == {("", "hm")}
+    assert read_reply(" Yes. ") == ("Yes.", "") and read_reply("<think>hm</think> Yes.") == ("Yes.", "hm")
+    assert read_reply("<think>hm</think>  ") == read_reply("<think>hm") == ("", "hm")

@@ -13,12 +13,11 @@ from tiny_policy import save_tiny_policy
 from transformers import AutoTokenizer
 
 from experiments.__main__ import main
-from experiments.agents import model_player
-from experiments.agents.agent import Agent, Kind
-from experiments.agents.options import evaluate_parser
+from experiments.agents.agent import Agent, agent_parser
+from experiments.agents.players import ModelSettings
 from policy.config import EngineConfig, EngineDtype
 from policy.model import cache_bytes
-from simulator.sage.formats import write_profiles
+from simulator.sage.formats import profile_of, write_records
 from simulator.scenario import Split
 from simulator.world import load_bank
 
@@ -43,20 +42,15 @@ def test_samples_differ_and_repeat_with_their_seed(tmp_path, model):
     assert {(line["uid"], line["sibling"]): replies_in(line) for line in lines_of(tmp_path / "c")} != said
 
 
-def test_it_meets_a_user_that_a_model_plays_and_a_judge(tmp_path, model):
+def test_it_meets_users_of_profiles_that_a_model_plays_and_a_judge(tmp_path, model):
+    write_records(tmp_path / "profiles.jsonl", map(profile_of, load_bank().scenarios(Split.TRAIN)[:2]))
     with serving(FakeEndpoint(always=user_and_judge)) as other:
         who = (*llm_user(other.url, tmp_path / "c"), *judge_at(other.url))
-        code, found = evaluate(tmp_path / "a", str(model), "--num-scenarios", "2", "--strictness", "0.1", *ENGINE, *who)
+        code, found = evaluate(tmp_path / "a", str(model), "--profiles", str(tmp_path / "profiles.jsonl"), *ENGINE, *who)
     # The one reply moves this user by 5, from 40.
-    assert code == 0 and found["score"] == 45.0 and found["setting"]["user"]["kind"] == "llm"
+    assert code == 0 and found["score"] == 45.0 and found["setting"]["user"]["kind"] == "llm" and found["n_dialogues"] == 2
     assert found["capabilities"]["by"] == "judge" and found["capabilities"]["empathic_depth"]["value"] == 1.0
     assert found["usage"]["user"]["calls"] > 0 < found["usage"]["judge"]["calls"]
-
-
-def test_it_meets_users_of_native_profiles(tmp_path, model):
-    write_profiles(tmp_path / "profiles.jsonl", load_bank().scenarios(Split.TRAIN)[:2])
-    code, found = evaluate(tmp_path / "a", str(model), "--profiles", str(tmp_path / "profiles.jsonl"), *ENGINE)
-    assert code == 0 and found["n_dialogues"] == 2 and found["setting"]["user"]["preset"] == "sage" and found["setting"]["max_turns"] == 9
 
 
 def test_dialogues_that_ran_out_of_context_are_reported(tmp_path, model, capsys):
@@ -87,23 +81,20 @@ def test_a_template_that_opens_a_thought_needs_thinking(tmp_path, model, capsys)
 def test_the_default_cache_has_room_for_whole_dialogues(tmp_path, monkeypatch, heads, width, layers, mb):
     sizes: dict[str, Any] = {"num_hidden_layers": layers, "num_key_value_heads": heads, "num_attention_heads": 14}
     (tmp_path / "config.json").write_text(json.dumps({**sizes, "max_position_embeddings": 8192, **width}), encoding="utf-8")
-    agent = Agent(kind=Kind.MODEL, name="m", source=str(tmp_path), folder=tmp_path)
 
-    def cache_mb(*options: str, free_mb: int = 1 << 16) -> int:
-        built: list[EngineConfig] = []
-
+    def cache_mb(*options: str, free_mb: int = 1 << 16, **run: Any) -> int:
         def make_engine(config: EngineConfig, folder: Path, *, max_context: int) -> None:
-            built.append(config)
-            raise RuntimeError("built")
+            raise RuntimeError(config.kv_cache_mb)
 
-        monkeypatch.setattr(model_player, "make_engine", make_engine)
-        monkeypatch.setattr(model_player, "free_bytes", lambda: free_mb << 20)
-        settings = model_player.model_settings_of(evaluate_parser().parse_args([str(tmp_path), *options]), agent, max_turns=2)
-        with pytest.raises(RuntimeError, match="built"):
-            model_player.load_model_agent(settings, tmp_path)
-        return built[0].kv_cache_mb
+        monkeypatch.setattr("policy.engine.factory.make_engine", make_engine)
+        monkeypatch.setattr("policy.engine.factory.free_bytes", lambda: free_mb << 20)
+        agent = Agent(kind="model", name="m", source=str(tmp_path), folder=tmp_path, run_config={"policy": run})
+        settings = ModelSettings.of(agent_parser("evaluate").parse_args([str(tmp_path), *options]), agent, max_turns=2)
+        with pytest.raises(RuntimeError) as built:
+            settings.load(tmp_path)
+        return built.value.args[0]
 
-    assert cache_mb() == mb and cache_mb("--kv-cache-mb", "200") == 200
+    assert cache_mb() == mb and cache_mb(kv_cache_mb=200) == 200
     assert cache_mb("--max-context", "128", "--max-tokens", "20") == EngineConfig().kv_cache_mb
     # A quarter of the memory has room for two, or for none: vLLM needs one.
     assert [cache_mb(free_mb=free) for free in (2 * mb + 8, 8)] == pytest.approx([mb / 2, mb / 4], abs=1)

@@ -12,49 +12,23 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from curriculum.collapse.alarms import ALARMS
-from curriculum.collapse.history import INDICATOR_METRICS, SHARE_INDICATORS, CollapseConfig
-from curriculum.collapse.monitor import Alarm, CollapseMonitor
+from curriculum.collapse.history import INDICATOR_METRICS, CollapseConfig
+from curriculum.collapse.monitor import ALARMS, Alarm, CollapseMonitor
 
 HEALTHY = {
-    "reward": 0.5,
-    "emotion": 0.5,
-    "entropy": 1.0,
-    "reward_density": 0.5,
-    "all_low_share": 0.05,
-    "all_high_share": 0.05,
-    "repetition": 0.05,
-    "distinct_2": 0.5,
-    "reply_length": 30.0,
-    "mismatch": 1e-4,
-    "forking_entropy": 2.5,
-    "covariance": 0.02,
-    "mismatch_k1": 1e-3,
-    "mismatch_chi2": 0.01,
-    "effective_share": 0.95,
-    "kl": 0.05,
-    "gradient_norm": 0.5,
-    "update_kl": 0.01,
-    "alike_excess": 0.05,
-    "groups_effective": 0.7,
-    "reward_spread": 0.3,
-    "best_of_k": 0.25,
-    "bounds_share": 0.05,
-    "own_overlap": 0.2,
-    "bleu_siblings": 0.2,
-    "bleu_prompts": 0.2,
-    "compression": 4.0,
-    "truncated": 0.01,
-    "strategy_entropy": 1.5,
-    "strategy_by_intention": 0.2,
-    "strategy_by_persona": 0.1,
-    "probe_reward": 0.6,
-    "probe_entropy": 1.0,
-    "probe_easy": 0.8,
-    "probe_middle": 0.6,
-    "probe_hard": 0.4,
-    "obedience": -0.6,
-    "retrieval": 0.9,
+    name: float(value)
+    for name, value in re.findall(
+        r"(\w+) (-?[\d.e-]+)",
+        """
+    reward 0.5, emotion 0.5, entropy 1, reward_density 0.5, all_low_share 0.05, all_high_share 0.05, repetition 0.05
+    distinct_2 0.5, reply_length 30, mismatch 0.0001, forking_entropy 2.5, covariance 0.02, mismatch_k1 0.001
+    mismatch_chi2 0.01, effective_share 0.95, kl 0.05, gradient_norm 0.5, update_kl 0.01, alike_excess 0.05
+    groups_effective 0.7, reward_spread 0.3, best_of_k 0.25, bounds_share 0.05, own_overlap 0.2, bleu_siblings 0.2
+    bleu_prompts 0.2, compression 4, truncated 0.01, strategy_entropy 1.5, strategy_by_intention 0.2
+    strategy_by_persona 0.1, probe_reward 0.6, probe_entropy 1, probe_easy 0.8, probe_middle 0.6, probe_hard 0.4
+    obedience -0.6, retrieval 0.9
+    """,
+    )
 }
 STEADY = ("reward", "emotion", "probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The panel is fixed: its mean varies by 0.025 between evaluations in real runs, far less than training rewards."""
@@ -84,15 +58,15 @@ def noisy(rng: np.random.Generator) -> dict:
 
     def value(name: str):
         sigma = 0.05 if name in STEADY else 0.2 if name == "entropy" else 0.3
-        most = 1.0 if name in SHARE_INDICATORS else math.inf
+        most = 1.0 if name in CollapseMonitor.SHARES else math.inf
         return lambda _: min(HEALTHY[name] * rng.lognormal(0.0, sigma), most)
 
     return {name: value(name) for name in HEALTHY}
 
 
 def test_healthy_noise_and_healthy_learning_raise_no_alarm():
-    for seed in range(8):
-        assert watch(CollapseMonitor(CollapseConfig()), num_steps=300, **noisy(np.random.default_rng(seed))) == []
+    for seed in range(4):
+        assert watch(CollapseMonitor(CollapseConfig()), num_steps=200, **noisy(np.random.default_rng(seed))) == []
     rng = np.random.default_rng(0)
     falling = {"entropy": lambda step: (0.25 + 0.75 * math.exp(-step / 15)) * rng.lognormal(0.0, 0.05)}
     assert watch(CollapseMonitor(CollapseConfig()), num_steps=200, **falling) == []
@@ -106,8 +80,7 @@ def test_healthy_noise_and_healthy_learning_raise_no_alarm():
         ("narrowing", {"covariance": 0.5}, "0.5 nats"),
         ("mismatch", {"mismatch": 0.5}, "0.5 nats"),
         ("weights_lost", {"effective_share": 0.1}, "10% effective"),
-        ("weights_lost", {"mismatch_chi2": 2.0}, "chi2 2"),
-        ("weights_lost", {"mismatch_k1": -0.3}, "k1 -0.3 nats"),
+        ("weights_lost", {"mismatch_chi2": 2.0, "mismatch_k1": -0.3}, "k1 -0.3 nats, chi2 2"),
         ("far_from_reference", {"kl": 2.0}, "2 nats a token"),
         ("density_lost", {"reward_density": 0.05}, "0.05, 10% of its start"),
         ("all_fail_alike", {"all_low_share": 0.9}, "90% of the groups failed"),
@@ -122,11 +95,9 @@ def test_healthy_noise_and_healthy_learning_raise_no_alarm():
         ("diversity_lost", {"distinct_2": 0.1}, "10% of word pairs"),
         ("compressible", {"compression": 20.0}, "5 times as small"),
         ("length_drift", {"reply_length": 200.0}, "200 tokens"),
-        ("length_drift", {"reply_length": 2.0}, "2 tokens"),
         ("truncated", {"truncated": 0.5}, "50% of the dialogues"),
         ("strategies_narrowed", {"strategy_entropy": 0.3}, "0.30 nats, 20% of its start"),
         ("template", {"strategy_by_intention": 0.0}, "intention to 0% of its start"),
-        ("template", {"strategy_by_persona": -0.01}, "persona to 0% of its start"),
         ("interchangeable", {"retrieval": 0.1}, "Only 10% of the first replies fit their own user best (90% at the start)"),
         ("probe_regression", {"probe_reward": 0.4}, "whole probe panel reward is 0.40, 0.20 below its best"),
         ("probe_regression", {"probe_easy": 0.5}, "easy probe panel reward is 0.50, 0.30 below its best"),
@@ -200,12 +171,9 @@ def test_regression_is_measured_against_the_best_and_not_the_start():
     ("evaluations", "settings", "rings"),
     [
         ([0.1, 0.2, 0.3, 0.1, 0.1, 0.1], {}, [20]),
-        ([0.3, 0.1, 0.1, 0.1], {}, [10]),  # the best counts from the first evaluation on
         ([0.3, 0.1, 0.3, 0.1, 0.3], {}, []),
-        ([0.3, 0.2, 0.2, 0.2], {}, []),
         ([0.06, 0.02, 0.02, 0.02], {}, []),  # a small share of the best, but within chance
         ([0.3, 0.1, 0.1, 0.1], {"unlearned_looks": 3}, [15]),
-        ([0.3, 0.2, 0.2], {"unlearned_below": 0.8}, [10]),
         ([0.3, 0.1, 0.1, 0.3, 0.3, 0.1, 0.1], {}, [10, 30]),  # it must be better for five updates before it rings again
     ],
 )
@@ -227,8 +195,6 @@ def test_two_low_evaluations_in_a_row_of_a_third_of_the_panel_ring_at_the_second
         ((0.9, 0.7), (0.4, 0.03), {}, 0),  # both fall
         ((0.25, 0.28), (0.36, 0.3), {}, 0),
         ((0.25, 0.28), (0.36, 0.3), {"gamed_gain": 0.05}, 1),
-        ((0.25, 0.28), (0.5, 0.35), {}, 1),
-        ((0.25, 0.28), (0.5, 0.35), {"gamed_share": 0.2}, 0),
     ],
 )
 def test_reward_that_rises_without_users_who_feel_better_is_gamed(start, end, settings, num):
@@ -276,10 +242,7 @@ def test_an_infinite_value_counts_while_it_lasts_and_leaves_no_trace():
     ("indicator", "alarm", "value"),
     [
         ("kl", "far_from_reference", math.inf),
-        ("mismatch", "mismatch", math.inf),
-        ("mismatch_chi2", "weights_lost", math.inf),
         ("mismatch_k1", "weights_lost", -math.inf),
-        ("covariance", "narrowing", math.inf),
         ("gradient_norm", "gradient_spike", math.inf),
     ],
 )
@@ -302,7 +265,7 @@ def test_values_out_of_range_and_unknown_names_are_refused():
 
 def test_resume_is_exact_through_json_and_memory_is_bounded():
     rng = np.random.default_rng(0)
-    most = {name: 1.0 if name in SHARE_INDICATORS else math.inf for name in HEALTHY}
+    most = {name: 1.0 if name in CollapseMonitor.SHARES else math.inf for name in HEALTHY}
     series = [{n: min(v * rng.lognormal(0.0, 0.5) * 0.97**step, most[n]) for n, v in HEALTHY.items()} for step in range(120)]
     whole, resumed = CollapseMonitor(CollapseConfig()), CollapseMonitor(CollapseConfig())
     alarms, saved = [], ""

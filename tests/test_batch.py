@@ -9,6 +9,7 @@ import torch
 from policy_factories import group, random_batch, rollout
 
 from policy.batch import collate, trainable_groups
+from policy.config import LearnerConfig
 from simulator.dialogue import Outcome
 
 # u u a e u a : the agent says 7 8 and later 9
@@ -35,9 +36,9 @@ def test_a_broken_rollout_is_a_row_nothing_is_learned_from() -> None:
     batch = collate([group(rollout(*SHORT), empty, rollout(*LONG, outcome=Outcome.ERROR))])
     assert batch.valid_B.tolist() == [True, False, False] and batch.loss_mask_BT.sum(1).tolist() == [3, 0, 0]
     assert batch.rewards_B.isnan().tolist() == [False, True, True]
-    assert [piece.tolist() for piece in batch.micro_batches(max_rows=8, max_tokens=100)] == [[0]]
+    assert [piece.tolist() for piece in batch.micro_batches(LearnerConfig(micro_batch_rows=8, micro_batch_tokens=100))] == [[0]]
     nothing = collate([])
-    assert (nothing.num_rollouts, nothing.num_trained, nothing.micro_batches(max_rows=8, max_tokens=100)) == (0, 0, [])
+    assert nothing.num_rollouts == nothing.num_trained == 0 and nothing.micro_batches(LearnerConfig()) == []
 
 
 def test_a_first_token_that_claims_to_be_sampled_is_our_bug() -> None:
@@ -66,12 +67,12 @@ def test_rows_are_cut_to_their_last_trained_token() -> None:
     assert batch.needed_B.tolist() == [6, 7]
     assert batch.rows(torch.tensor([0])).token_ids_BT.tolist() == [[5, 6, 7, 8, 5, 9]]
     assert batch.rows(torch.tensor([1])).token_ids_BT.tolist() == [LONG[0][:7]]
-    assert [piece.tolist() for piece in batch.micro_batches(max_rows=8, max_tokens=2)] == [[1], [0]]
+    assert [piece.tolist() for piece in batch.micro_batches(LearnerConfig(micro_batch_rows=8, micro_batch_tokens=2))] == [[1], [0]]
 
 
 def test_micro_batches_hold_each_row_once_longest_first_within_their_limits() -> None:
     batch = random_batch(seed=0, num_groups=5)
-    pieces = batch.micro_batches(max_rows=3, max_tokens=80)
+    pieces = batch.micro_batches(LearnerConfig(micro_batch_rows=3, micro_batch_tokens=80))
     assert sorted(row for piece in pieces for row in piece.tolist()) == list(range(20))
     needed = [int(batch.needed_B[row]) for piece in pieces for row in piece.tolist()]
     assert needed == sorted(needed, reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,15 +13,14 @@ import pytest
 
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main
-from curriculum.cells import Scope
 from curriculum.collapse.history import INDICATOR_METRICS
-from curriculum.collapse.quality import collapse_onset
+from curriculum.collapse.indicators import collapse_onset
 from curriculum.frontier import FrontierConfig
 from curriculum.schedules import FixedConfig, FixedTeacher
-from curriculum.signals import reward_density, zero_variance_share
 from curriculum.task import Mode
 from curriculum.toy.benchmark import all_arms, cell, parse_arms, resolve, run_one, summary, tables
-from curriculum.toy.simulation import SERIES, alarms, collapsed, configure, density, figures, simulate, zero_variance
+from curriculum.toy.simulation import SERIES, alarms, configure, figures, simulate
+from curriculum.toy.students import STUDENTS, Improving
 
 FAST = "S7_few_groups_50"
 
@@ -69,9 +69,8 @@ def spy(monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(("student", "delay"), [("S1_stationary", 0), ("S1_delay16", 16)])
-def test_outcomes_come_once_and_as_late_as_the_student_says(spy, student, delay):
-    teacher = spy(student)
+def test_outcomes_come_once_and_as_late_as_the_student_says(spy):
+    teacher, delay = spy("S1_delay2"), 2
     waits = Counter(observed - issued for (_, issued), (_, observed) in teacher.fates.values())
     assert max(waits) == delay and waits[delay] == 32 * (len(teacher.stats) - delay)
     assert teacher.metrics()["curriculum/outstanding"] == 0.0
@@ -89,12 +88,12 @@ def test_outages_account_for_every_task_once(spy):
 
 def test_the_probe_panel_is_the_same_25_points_every_five_updates_and_billed(spy):
     by_update = defaultdict(list)
-    for update, outcome in spy("S5_noise_families").probes:
+    for update, outcome in spy(FAST).probes:
         by_update[update].append((outcome.task.uid, outcome.task.family, outcome.task.strictness, len(outcome.rewards)))
-    assert sorted(by_update) == list(range(0, 200, 5)) and len({tuple(panel) for panel in by_update.values()}) == 1
+    assert sorted(by_update) == list(range(0, 50, 5)) and len({tuple(panel) for panel in by_update.values()}) == 1
     assert sorted(strictness for _, _, strictness, _ in by_update[0]) == pytest.approx((np.arange(25) + 0.5) / 25)
-    assert {size for *_, size in by_update[0]} == {1} and len({family for _, family, _, _ in by_update[0]}) == 7
-    assert figures(simulate("S5_noise_families", "fixed"))["probe_share"] == pytest.approx(1000 / (1000 + 200 * 256))
+    assert {size for *_, size in by_update[0]} == {1} and len({family for _, family, _, _ in by_update[0]}) == 24
+    assert figures(simulate(FAST, "fixed"))["probe_share"] == pytest.approx(250 / (250 + 50 * 6 * 8))
 
 
 def test_updates_have_the_entropy_and_the_density_of_the_practice(spy):
@@ -104,34 +103,27 @@ def test_updates_have_the_entropy_and_the_density_of_the_practice(spy):
     assert np.mean([update.zero_variance_share for update in stats]) == pytest.approx(2 / 2**8, abs=0.005)
 
 
-def test_the_same_seed_gives_the_same_run_also_to_teachers_that_issue_the_same():
+def test_the_same_seed_gives_the_same_run_also_to_teachers_that_issue_the_same(monkeypatch):
     first, again, other = (run_one(FAST, "frontier", {}, seed) for seed in (3, 3, 4))
     for run in (first, again, other):
         del run["us_per_task"]
     assert first == again and first != other
-    narrow = simulate("S2_improving", "uniform", {"low": 0.4, "high": 0.4}, 5)
-    for name, values in simulate("S2_improving", "fixed", {"strictness": 0.4}, 5).series.items():
+    monkeypatch.setitem(STUDENTS, "short", lambda rng: Improving(num_updates=20))
+    narrow = simulate("short", "uniform", {"low": 0.4, "high": 0.4}, 5)
+    for name, values in simulate("short", "fixed", {"strictness": 0.4}, 5).series.items():
         assert np.array_equal(narrow.series[name], values, equal_nan=True), name
 
 
 def test_groups_played_only_to_be_scored_teach_the_teacher_and_not_the_student(monkeypatch):
     class Unlearning(Spy):
         def choose(self, family):
-            return super().choose(family)._replace(mode=Mode.UNLEARNED)
+            return replace(super().choose(family), mode=Mode.UNLEARNED)
 
     monkeypatch.setitem(TEACHERS, "unlearning", (FixedConfig, Unlearning))
-    trace = simulate("S2_improving", "unlearning")
-    assert len(set(trace.series["score"])) == 1 and trace.num_rollouts == 200 * 256
-    assert Unlearning.latest.metrics()["curriculum/outcomes_observed"] == 200 * 32
-
-
-def test_fast_density_and_zero_variance_agree_with_the_signals():
-    rng = np.random.default_rng(0)
-    whole = (rng.random((20, 8)) < rng.random((20, 1))).astype(float)
-    for rewards_NG in (whole, np.where(rng.random((20, 8)) < 0.3, np.nan, whole)):
-        shares = zero_variance_share(rewards_NG.tolist())
-        assert density(rewards_NG) == pytest.approx(reward_density(rewards_NG.tolist()))
-        assert zero_variance(rewards_NG) == pytest.approx((shares.all_low, shares.all_high))
+    monkeypatch.setitem(STUDENTS, "short", lambda rng: Improving(num_updates=20))
+    trace = simulate("short", "unlearning")
+    assert len(set(trace.series["score"])) == 1 and trace.num_rollouts == 20 * 256
+    assert Unlearning.latest.metrics()["curriculum/outcomes_observed"] == 20 * 32
 
 
 def test_forgetting_under_a_fixed_teacher_is_a_collapse_after_an_alarm():
@@ -140,8 +132,6 @@ def test_forgetting_under_a_fixed_teacher_is_a_collapse_after_an_alarm():
     early = [alarm for alarm in alarms(trace) if alarm.step < onset]
     assert "density_lost" in {alarm.name for alarm in early}
     assert values["collapsed"] == 1.0 and values["first_alarm"] == min(alarm.step for alarm in early)
-    fallen = [0.5] * 10 + [0.3] * 30
-    assert [collapsed(fallen), collapsed(fallen[:10])] == [1.0, 0.0] and math.isnan(collapsed(fallen[:29]))
 
 
 def test_the_monitor_observes_every_series_with_the_name_of_an_indicator(monkeypatch):
@@ -165,7 +155,7 @@ def test_settings_are_read_from_text_and_leave_the_rest_of_a_part_as_the_teacher
     config = configure(FrontierConfig(), arm.settings)
     assert (config.rho, config.guard.enabled, config.allocation.rate, config.guard.hold_updates) == (1.0, False, 0.2, 3)
     assert configure(FixedConfig(), {"allocation.rate": "0.2"}).allocation.uniform_floor == FixedConfig().allocation.uniform_floor == 1.0
-    assert configure(TEACHERS["sec"][0](), {"scope": "flat"}).scope is Scope.FLAT
+    assert configure(TEACHERS["sec"][0](), {"scope": "flat"}).scope == "flat"
     for stages in ([0.1, 0.5], "[0.1, 0.5]"):
         assert configure(TEACHERS["staged"][0](), {"strictness": stages}).strictness == [0.1, 0.5]
 
@@ -174,7 +164,6 @@ def test_summary_is_a_t_interval_over_the_seeds_that_have_a_value():
     found = summary([1.0, 2.0, 3.0, math.nan])
     assert found["mean"] == 2.0 and found["per_seed"] == [1.0, 2.0, 3.0, None]
     assert found["ci95"] == pytest.approx([2.0 - 4.302653 / math.sqrt(3), 2.0 + 4.302653 / math.sqrt(3)], abs=1e-5)
-    assert summary([5.0]) == {"mean": 5.0, "ci95": None, "per_seed": [5.0]}
     assert summary([math.nan]) == {"mean": None, "ci95": None, "per_seed": [None]}
 
 
@@ -211,13 +200,10 @@ def test_the_command_prints_a_table_and_writes_the_figures(capsys, tmp_path):
         (["--teachers", "fixed:strictness"], "--teachers must set a teacher as in KIND:SETTING=VALUE"),
         (["--teachers", "fixed:strictnes=.2"], "teacher.strictnes is no setting of FixedConfig; it has "),
         (["--teachers", "fixed:strictness=2"], "teacher.strictness must be "),
-        (["--teachers", "fixed:strictness=high"], "teacher.strictness must be "),
         (["--teachers", "sec:scope=flatt"], "teacher.scope must be "),
-        (["--teachers", "frontier:guard.enabled=7"], "teacher.guard.enabled must be "),
         (["--teachers", "frontier:guard=7"], "teacher.guard is no setting of FrontierConfig"),
         (["--students", "S9"], "--students must be all or some of S1_stationary, "),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
-        (["--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
         (["--out", "/nowhere/at/all.json"], "--out must be "),
         (["--show", "/nowhere/at/all.json"], "--show must be a file that `benchmark --out` wrote"),

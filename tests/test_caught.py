@@ -11,13 +11,12 @@ from parts_in_process import InProcessPool, tiny_run
 from policy_factories import group, rollout
 from tiny_policy import NumberingUser, save_tiny_policy
 
-from experiments.checks import canaries
+from experiments.checks import arrival_difference
 from policy.config import EngineConfig, EngineKind
 from policy.engine.factory import make_engine
 from policy.engine.weights import check_acks, pack_weights
-from simulator.dialogue import Speaker, Turn
+from simulator.dialogue import Reaction, Speaker, Turn
 from simulator.scenario import Split
-from simulator.user import Reaction
 from simulator.world import load_bank
 
 ENGINES = ["hf", pytest.param("vllm", marks=pytest.mark.engine)]
@@ -74,7 +73,7 @@ def test_a_cache_that_outlives_its_weights_stops_the_run(training):
 
 
 def test_a_skipped_update_stops_the_run_although_the_engine_acknowledges_it(training):
-    training.components.pool.engine._load = lambda weights: weights.digest()
+    training.components.pool.engine._load = lambda weights: weights.checksum
     with pytest.raises(RuntimeError, match="weights of version 2 must reach every engine"):
         training.step()
 
@@ -124,7 +123,7 @@ def test_a_dialogue_that_fills_every_position_of_the_model_can_be_scored_by_vllm
     longest = 64
     engine = make_engine(EngineConfig(engine=EngineKind.VLLM), save_tiny_policy(tmp_path, positions=longest), max_context=longest)
     try:
-        [ids] = canaries([group(rollout([7] * longest, [0] * 60 + [1] * 4))], max_context=longest)
-        assert len(asyncio.run(engine.score(ids.tolist()))) == longest - 2
+        groups, scores = [group(rollout([7] * longest, [0] * 60 + [1] * 4))], lambda ids: asyncio.run(engine.score(ids))
+        assert arrival_difference(groups, engines=lambda ids: [scores(ids)], learner=scores, max_context=longest) < 1e-4
     finally:
         engine.close()

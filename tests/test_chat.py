@@ -14,33 +14,21 @@ ANSWER = {"role": "user", "content": "my sister left."}
 TOKENIZERS = pytest.mark.parametrize("make_tokenizer", [tiny_tokenizer, chatml_tokenizer])
 
 
-def rendered_ids(tokenizer, messages, *, reply_follows=True):
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_follows)
+def rendered_ids(tokenizer, messages):
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 @TOKENIZERS
-def test_opening_is_what_the_template_says(make_tokenizer):
-    tokenizer = make_tokenizer()
-    assert Chat(tokenizer).opening_ids([USER]) == rendered_ids(tokenizer, [USER])
-    assert Chat(tokenizer).opening_ids([USER, REPLY, ANSWER]) == rendered_ids(tokenizer, [USER, REPLY, ANSWER])
-
-
-@TOKENIZERS
-def test_system_prompt_comes_first(make_tokenizer):
-    tokenizer = make_tokenizer()
-    system = {"role": "system", "content": "listen."}
-    assert Chat(tokenizer, "listen.").opening_ids([USER]) == rendered_ids(tokenizer, [system, USER])
-
-
-@TOKENIZERS
 @pytest.mark.parametrize("system_prompt", ["", "listen."])
-def test_dialogue_grown_by_appending_equals_the_whole_rendered_at_once(make_tokenizer, system_prompt):
+def test_openings_and_appended_turns_are_what_the_template_says(make_tokenizer, system_prompt):
     tokenizer = make_tokenizer()
-    chat = Chat(tokenizer, system_prompt)
+    chat, system = Chat(tokenizer, system_prompt), [{"role": "system", "content": system_prompt}] if system_prompt else []
+    whole = rendered_ids(tokenizer, [*system, USER, REPLY, ANSWER])
+    assert chat.opening_ids([USER]) == rendered_ids(tokenizer, [*system, USER])
+    assert chat.opening_ids([USER, REPLY, ANSWER]) == whole
     reply_ids = [*tokenizer(REPLY["content"], add_special_tokens=False)["input_ids"], chat.end_of_turn_id]
-    grown = chat.opening_ids([USER]) + reply_ids + chat.continuation_ids(ANSWER["content"])
-    assert grown == chat.opening_ids([USER, REPLY, ANSWER])
+    assert chat.opening_ids([USER]) + reply_ids + chat.continuation_ids(ANSWER["content"]) == whole
 
 
 def test_chatml_newline_after_a_reply_is_kept():
@@ -74,30 +62,27 @@ def test_special_tokens_in_a_users_text_stay_text(make_tokenizer):
     assert forged in chat.decode(grown)
 
 
-def test_template_that_rewrites_earlier_turns_is_refused():
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        # Rewrites earlier turns.
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{% if loop.last and m.role == 'assistant' %}(thinking){% endif %}"
+            "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+            "only appends",
+        ),
+        # Ends replies without a special token.
+        (
+            "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+            "special token",
+        ),
+        (None, r"policy\.model"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused(template, message):
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = (
-        "{% for m in messages %}<|{{ m.role }}|>{% if loop.last and m.role == 'assistant' %}(thinking){% endif %}"
-        "{{ m.content }}<|end|>{% endfor %}"
-        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-    )
-    with pytest.raises(ValueError, match="only appends"):
-        Chat(tokenizer)
-
-
-def test_template_whose_replies_end_without_a_special_token_is_refused():
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
-    )
-    with pytest.raises(ValueError, match="special token"):
-        Chat(tokenizer)
-
-
-def test_tokenizer_without_a_template_is_refused():
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(ValueError, match=r"policy\.model"):
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=message):
         Chat(tokenizer)
 
 

@@ -1,8 +1,9 @@
-"""The commands of experiments: what they print at once, how they end, and what they do not import."""
+"""Commands: what they print at once, how they end, what they do not import, and the words of their refusals."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,27 +14,26 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
+from experiments.agents.agent import of_agent
 from experiments.config import experiments
 from experiments.errors import ConfigError
-from simulator.files import ExitCode, ended
+from simulator.files import ExitCode, ended, read_jsonl
+from simulator.options import in_options, of_judge
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "ray", "vllm", "tensorboard", "matplotlib")
+STATISTICS = ("scipy", "pandas")
+"""Some teachers need them, the plan of a sweep does not."""
+FIRST = ("smoke", "noise", "fixed_vs_adaptive")
 GPU_OR_HUB = {"own_model", "small_model", "small_comparison"}
 """Experiments for which a dry run looks for a GPU or for a model of the Hub."""
 ON_ANY_MACHINE = ["policy.model=embedded", "learner.device=cpu", "cluster.gpus_per_engine=0"]
 
 
-def test_without_a_name_the_experiments_are_listed(capsys):
+def test_without_a_name_the_experiments_are_listed_with_their_ideas(capsys):
     assert main([]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {"adaptive_curriculum", "smoke"} <= set(names)
-
-
-def test_an_unknown_experiment_is_refused_with_the_list(capsys):
-    assert main(["adaptiv"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and "adaptive_curriculum" in err
+    ideas = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert {"adaptive_curriculum", "smoke"} <= set(ideas) and ideas["smoke"].endswith(".")
 
 
 def test_a_dry_run_prints_the_plan_and_the_settings_wherever_the_option_is_and_writes_nothing(capsys, tmp_path):
@@ -49,7 +49,7 @@ from experiments.__main__ import main
 assert main(['smoke', 'learner.lr=-1']) == 2
 for name in {names!r}:
     assert main([name, '--dry-run', 'runs=none', *({instead!r} if name in {elsewhere!r} else [])]) == 0, name
-    heavy = set({heavy!r}) & set(sys.modules)
+    heavy = set({heavy!r} + {statistics!r} * (name in {first!r})) & set(sys.modules)
     assert not heavy, (name, heavy)
     print(name, sorted(module for module in sys.modules if module.startswith('studies.') and module.count('.') == 1), file=sys.stderr)
 """
@@ -57,9 +57,9 @@ for name in {names!r}:
 
 def test_planning_any_experiment_imports_nothing_heavy_no_other_study_and_writes_nothing(tmp_path):
     """A process of its own: 4 s, because all modules must be new."""
-    names = sorted(experiments(), key=lambda name: (name != "smoke", name != "noise", name))
-    program = PLAN_ALL.format(names=names, instead=ON_ANY_MACHINE, elsewhere=GPU_OR_HUB, heavy=HEAVY)
-    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    names = dict.fromkeys((*FIRST, *experiments()))
+    facts = {"instead": ON_ANY_MACHINE, "elsewhere": GPU_OR_HUB, "heavy": HEAVY, "statistics": STATISTICS, "first": FIRST}
+    program, environment = PLAN_ALL.format(names=list(names), **facts), {"PYTHONPATH": str(ROOT), "PATH": ""}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     assert "smoke []\n" in done.stderr and "noise ['studies.noise']\n" in done.stderr and list(tmp_path.iterdir()) == []
@@ -69,6 +69,12 @@ def test_a_reader_who_has_seen_enough_ends_the_list_without_a_complaint():
     words = f"{sys.executable} -m experiments | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_spoil_a_good_end(closed):
+    command = f'exec "{sys.executable}" -m simulator scenarios --num 1 {closed}'
+    assert subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=120).returncode == 0
 
 
 def test_a_polite_kill_before_a_run_removes_what_was_half_done(tmp_path, capsys):
@@ -84,8 +90,28 @@ def test_a_polite_kill_before_a_run_removes_what_was_half_done(tmp_path, capsys)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("command", ["evaluate", "reliability"])
-def test_the_commands_for_agents_have_help_of_their_own(command, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    assert f"usage: python -m experiments {command}" in capsys.readouterr().out
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_keeps_a_folder_with_a_space_whole_and_refuses_a_board_of_none(tmp_path):
+    folder = tmp_path / 'a b\'s "(1)"'
+    folder.mkdir()
+    for target in ("tensorboard", "report", "transcripts"):
+        command = ["make", "-o", "setup", target, f"RUN={folder}", "RUN_PYTHON=printf '[%s]'"]
+        assert f"[{folder}]" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    done = subprocess.run(["make", "tensorboard", "RUN=/nonexistent/a b"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "RUN must name a folder with runs, got '/nonexistent/a b'" in done.stderr
+
+
+def test_an_array_or_a_pointer_in_the_place_of_lines_is_called_that(tmp_path):
+    path = tmp_path / "profiles.jsonl"
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    for content, said in (('[{"a": 1}]', "a JSON array"), ('\ufeff[\n {"a": 1}\n]', "a JSON array"), (pointer, "a Git LFS pointer")):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"must be JSON Lines.*got {said}"):
+            list(read_jsonl(path, what="a profile"))
+
+
+def test_a_command_blames_no_setting_that_it_does_not_have():
+    said = "retries must stay within simulator.retry_share=0.2 of successes; simulator.timeout_s=60"
+    assert of_agent(said) == "retries must stay within the retry share of 0.2, which no option sets, of successes; --timeout=60"
+    assert of_judge("simulator.api_key_env must be set") == "--judge-key-env must be set"
+    assert in_options("simulator.kind must be another", "--user-") == "the kind must be another"

@@ -11,7 +11,7 @@ from tiny_policy import make_scenario
 from experiments.config import load
 from experiments.errors import ConfigError
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.reward import REWARD_TERMS, RewardTerm, binary, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
+from simulator.reward import REWARD_TERMS, RewardTerm, final_emotion, turn_rewards, turns_with_terms, with_terms
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import CHALLENGING, VANILLA, Difficulty, Split
 from simulator.scripted import AGENTS, play
@@ -67,7 +67,7 @@ def test_shares_of_the_reward_are_paid_for_other_terms_and_turn_rewards_add_up_t
 
 
 def test_a_binary_reward_pays_for_the_end_only():
-    assert [binary(talk(3), at=at).total for at in (54.0, 55.0, 56.0)] == [1.0, 1.0, 0.0]
+    assert [final_emotion(talk(3), binary_at=at).total for at in (54.0, 55.0, 56.0)] == [1.0, 1.0, 0.0]
     assert load("smoke", ["rollout.binary_reward_at=70", "algorithm.turn_credit=0"]).rollout.binary_reward_at == 70.0
     for settings in (
         ["rollout.binary_reward_at=70", "algorithm.turn_credit=0.9"],
@@ -81,7 +81,7 @@ def test_terms_are_chosen_by_their_registered_names(monkeypatch):
     monkeypatch.setitem(REWARD_TERMS, "calm", CALM)
     monkeypatch.setitem(REWARD_TERMS, "brief", BRIEF)
     config = load("smoke", ["rollout.reward_terms.calm=0.5", "rollout.reward_terms.brief=0"])
-    assert resolved(config.rollout.reward_terms) == [("calm", CALM, 0.5)]
+    assert config.rollout.reward_terms == {"calm": 0.5, "brief": 0.0}
     model = ["simulator.kind=llm", "simulator.model=a", "simulator.urls=[http://127.0.0.1:9/v1]"]
     assert load("smoke", ["rollout.reward_terms.calm=0.5", *model])
     too_much = ["rollout.reward_terms.calm=0.7", "rollout.reward_terms.brief=0.7"]

@@ -20,12 +20,12 @@ from curriculum.__main__ import describe
 from curriculum.collapse.history import INDICATOR_METRICS as INDICATORS
 from experiments.config import load
 from experiments.preflight import warnings
-from policy.algorithms.algorithms import ALGORITHMS, make_algorithm
+from policy.algorithms.algorithms import ALGORITHMS
 from policy.config import ALGORITHM_CONFIGS
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, Split
-from simulator.users import USERS, make_user
+from simulator.user import USERS, make_user
 from simulator.world import load_bank
 
 ROOT = Path(__file__).parent.parent
@@ -123,7 +123,7 @@ def test_the_example_teacher_is_a_kind_and_finds_where_its_learner_meets_the_tar
 
 
 def test_the_example_user_is_a_kind(monkeypatch):
-    monkeypatch.setattr("simulator.users.USERS", dict(USERS))
+    monkeypatch.setattr("simulator.user.USERS", dict(USERS))
     names = run_example("extending.md", 1)
     monkeypatch.setitem(USERS, "asked", names["USERS"]["asked"])
     config = load("smoke", ["simulator.kind=asked", "simulator.pleased=20"]).simulator
@@ -175,7 +175,7 @@ def test_the_example_algorithm_is_a_kind(monkeypatch):
     assert not any("turn_credit" in warning for warning in warnings(whole))
     config = whole.algorithm
     batch = random_talks(seed=3)
-    advantages_BT = make_algorithm(config).add_advantages(batch).advantages_BT
+    advantages_BT = ALGORITHMS[config.kind](config).add_advantages(batch).advantages_BT
     best = set()
     for group in set(batch.group_ids_B.tolist()):
         alive = [row for row in range(batch.num_rollouts) if batch.group_ids_B[row] == group and batch.valid_B[row]]

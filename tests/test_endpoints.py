@@ -8,6 +8,8 @@ import os
 import socket
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -36,19 +38,16 @@ from analysis.__main__ import main as analysis
 from experiments.__main__ import main as experiments
 from policy.model import find_model
 from simulator.llm.client import (
-    COUNTS,
-    Answers,
+    DialogueClock,
     Endpoints,
     Question,
+    Server,
     SimulatorAwayError,
     SimulatorError,
     check_endpoints,
-    key_of,
-    retry_after_s,
 )
-from simulator.llm.clock import CLOCK, DialogueClock, dialogue_clock
-from simulator.llm.config import AnswerFormat, EndpointConfig, TokenLimit, hide, read_key
-from simulator.llm.prompts import read_felt, schema_to_judge
+from simulator.llm.config import AnswerFormat, EndpointConfig, TokenLimit, hide
+from simulator.llm.prompts import Felt
 
 pytest.importorskip("openai")
 
@@ -61,7 +60,7 @@ def ask_all(config: EndpointConfig, *questions: Question) -> tuple[list[Any], di
 
     async def run() -> tuple[list[Any], dict[str, float]]:
         endpoints = Endpoints(config)
-        found = await asyncio.gather(*(endpoints.ask(item, read_felt) for item in questions), return_exceptions=True)
+        found = await asyncio.gather(*(endpoints.ask(item, Felt.read) for item in questions), return_exceptions=True)
         await endpoints.close()
         return [felt if isinstance(felt, BaseException) else felt.change for felt in found], endpoints.counts
 
@@ -97,7 +96,7 @@ def test_a_question_goes_out_with_everything_that_decides_its_answer(monkeypatch
     (request,) = server.requests
     assert request["messages"] == [{"role": "user", "content": "hi"}]
     assert (request["model"], request["temperature"], request["max_tokens"], request["seed"]) == ("m", 0.5, 99, 7)
-    assert request["response_format"]["json_schema"]["schema"] == schema_to_judge(max_chars=0, with_reply=False)
+    assert request["response_format"]["json_schema"]["schema"] == question().schema
     assert request["response_format"]["json_schema"]["strict"] is True and request["chat_template_kwargs"] == {"enable_thinking": False}
 
 
@@ -215,7 +214,7 @@ def test_retries_stop_when_hardly_anything_succeeds():
     [("3", 3.0), ("-1", 0.0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0), ("soon", None), ("nan", None), ("inf", None), (None, None)],
 )
 def test_retry_after_is_seconds_or_a_date(value, seconds):
-    assert retry_after_s(value) == seconds
+    assert Server.retry_after_s(value) == seconds
 
 
 def test_retry_after_is_honoured_and_costs_no_attempt():
@@ -300,7 +299,7 @@ def test_the_same_question_asked_at_once_is_sent_once_even_if_the_first_asker_le
 
     async def run(config: EndpointConfig) -> int:
         endpoints = Endpoints(config)
-        tasks = [asyncio.create_task(endpoints.ask(question(seed=i // 2), read_felt)) for i in range(6)]
+        tasks = [asyncio.create_task(endpoints.ask(question(seed=i // 2), Felt.read)) for i in range(6)]
         await asyncio.sleep(0.1)
         for task in (tasks[0], *tasks[2:]):
             task.cancel()
@@ -330,24 +329,32 @@ def test_a_rerun_is_free_and_exact_and_other_settings_are_another_question(tmp_p
         assert (free["calls"], free["cache_hits"], free["cost"], free["prompt_tokens"]) == (0, 1, 0.0, 0)
         for changes in ({"temperature": 1.0}, {"model": "n"}, {"max_tokens": 9}, {"extra_body": '{"a": 1}'}):
             assert ask(settings(server, cache=str(tmp_path), **changes)) == -8
-        # An answer that cannot be read any more is asked for again.
-        Answers(tmp_path).forget(key := key_of(question().body(config)))
-        Answers(tmp_path).keep(key, "of an older form")
+        import diskcache
+
+        with diskcache.Cache(str(tmp_path)) as kept:
+            for key in kept:
+                kept[key] = "of an older form"
         assert ask(config) == -8
 
 
 def test_the_first_answer_to_a_question_counts_for_every_process(tmp_path):
-    one, other = Answers(tmp_path / "new"), Answers(tmp_path / "new")
-    assert one.find("k") is None and one.keep("k", "first 你好") == other.keep("k", "second") == other.find("k") == "first 你好"
-    off = Answers(None)
-    assert off.keep("k", "a") == "a" and off.find("k") is None
+    async def ask_at_once(*configs: EndpointConfig) -> list[int]:
+        clients = [Endpoints(config) for config in configs]
+        found = await asyncio.gather(*(client.ask(question(), Felt.read) for client in clients))
+        await asyncio.gather(*(client.close() for client in clients))
+        return [felt.change for felt in found]
+
+    slower: Behaviour = lambda request: replace(answer(change=-8)(request), delay_s=0.2)  # noqa: E731
+    with serving(Fake(always=answer(change=3))) as one, serving(Fake(always=slower)) as other:
+        for cache, changes in ((str(tmp_path / "new"), [3, 3]), ("off", [3, -8])):
+            assert asyncio.run(ask_at_once(settings(one, cache=cache), settings(other, cache=cache))) == changes
 
 
 def test_a_cache_that_cannot_be_written_costs_the_cache_and_not_the_answer(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with serving(Fake()) as server:
         assert ask(settings(server, cache=str(tmp_path / "file" / "folder"))) == CHANGE
-    assert "no longer kept on disk" in caplog.text
+    assert "not kept on disk any more" in caplog.text
 
 
 def test_every_call_is_billed_and_counts_go_on_over_event_loops():
@@ -357,11 +364,11 @@ def test_every_call_is_billed_and_counts_go_on_over_event_loops():
             asyncio.run(asked(endpoints, seed))
     counts = endpoints.counts
     assert (counts["prompt_tokens"], counts["completion_tokens"], counts["unusable"], counts["calls"]) == (300, 60, 1, 3)
-    assert counts["cost"] == pytest.approx((300 * 1.0 + 60 * 10.0) / 1e6) and set(counts) == set(COUNTS)
+    assert counts["cost"] == pytest.approx((300 * 1.0 + 60 * 10.0) / 1e6) and set(counts) == set(Endpoints.COUNTS)
 
 
 async def asked(endpoints: Endpoints, seed: int) -> None:
-    await endpoints.ask(question(seed=seed), read_felt)
+    await endpoints.ask(question(seed=seed), Felt.read)
     await endpoints.close()
 
 
@@ -370,49 +377,47 @@ async def asked(endpoints: Endpoints, seed: int) -> None:
 
 def test_a_dialogues_clock_pauses_while_its_question_is_queued():
     class Clock:
-        num_stops = 0
+        is_paused = False
 
-        def stop(self) -> None:
-            self.num_stops += 1
-
-        def resume(self) -> None:
-            self.num_stops -= 1
+        @contextmanager
+        def paused(self) -> Iterator[None]:
+            self.is_paused = True
+            yield
+            self.is_paused = False
 
     clocks, seen = [Clock() for _ in range(3)], list[int]()
 
     def look(request: Any) -> Reply:
-        seen.append(sum(clock.num_stops for clock in clocks))
+        seen.append(sum(clock.is_paused for clock in clocks))
         return replace(honest(request), delay_s=0.1)
 
     async def run(config: EndpointConfig) -> None:
         endpoints = Endpoints(config)
 
         async def dialogue(number: int) -> None:
-            CLOCK.set(clocks[number])  # type: ignore[arg-type]
-            await endpoints.ask(question(seed=number), read_felt)
+            DialogueClock.current.set(clocks[number])  # type: ignore[arg-type]
+            await endpoints.ask(question(seed=number), Felt.read)
 
         await asyncio.gather(*(dialogue(number) for number in range(3)))
         await endpoints.close()
 
     with serving(Fake(always=look)) as server:
         asyncio.run(run(settings(server, concurrency=1)))
-    assert seen == [2, 1, 0] and [clock.num_stops for clock in clocks] == [0] * 3
+    assert seen == [2, 1, 0] and not any(clock.is_paused for clock in clocks)
 
 
 def test_a_paused_limit_lets_no_time_pass_and_a_clock_ends_with_its_dialogue():
     async def run() -> None:
         async with asyncio.timeout(60) as limit:
-            with dialogue_clock(limit):
-                assert CLOCK.get() is not None
-        assert CLOCK.get() is None
+            with DialogueClock(limit):
+                assert DialogueClock.current.get() is not None
+        assert DialogueClock.current.get() is None
         async with asyncio.timeout(0.1) as limit:
             clock = DialogueClock(limit)
-            clock.stop()
-            clock.stop()
-            await asyncio.sleep(0.3)
-            clock.resume()
-            assert limit.when() is None and not limit.expired()
-            clock.resume()
+            with clock.paused():
+                with clock.paused():
+                    await asyncio.sleep(0.3)
+                assert limit.when() is None and not limit.expired()
             await asyncio.sleep(60)
 
     with pytest.raises(TimeoutError):
@@ -515,9 +520,9 @@ def test_a_key_that_no_header_can_carry_is_refused_by_its_variable(monkeypatch, 
     assert "sk-ma" not in said and "1234" not in said
     for margins in ("{}\r\n", " {}\t", "\ufeff{}\u200b", "{}\u00a0"):
         monkeypatch.setenv("MADE_UP_KEY", margins.format(AWKWARD))
-        assert read_key("MADE_UP_KEY") == AWKWARD
+        assert EndpointConfig(model="m", api_key_env="MADE_UP_KEY").key() == AWKWARD
     with pytest.raises(ValueError, match="something else") as found:
-        read_key("gsk_a1b2c3d4e5")
+        EndpointConfig(model="m", api_key_env="gsk_a1b2c3d4e5").key()
     assert "gsk_a" not in str(found.value)
 
 

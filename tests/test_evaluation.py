@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from policy_factories import group, rollout
 
-from analysis.endpoints import Look, area_of, grades_of, looks
+from analysis.endpoints import grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.task import GroupOutcome
@@ -20,10 +20,6 @@ from experiments.config import EvaluationConfig, load
 from experiments.evaluation import (
     Graded,
     HeldOutEvaluation,
-    band,
-    budget_decile,
-    heldout_dialogues,
-    is_due,
     seconds_of_run,
     start_and_end,
     summarise,
@@ -31,7 +27,8 @@ from experiments.evaluation import (
 )
 from experiments.metrics import measure
 from experiments.recorder import Recorder
-from experiments.tasks import EvaluationTask, as_observed, grid_seed, grid_tasks, probe_tasks, spread
+from experiments.run_state import RunState
+from experiments.tasks import EvaluationTask, grid_tasks, probe_tasks, spread
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome
 from simulator.reward import final_emotion
@@ -43,15 +40,7 @@ from simulator.world import load_bank
 BANK = load_bank()
 CONFIG = EvaluationConfig(strictness=[0.1, 0.5], num_scenarios=4, during_scenarios=2)
 USER = RuleUser(RuleUserConfig())
-
-
-@dataclass
-class State:
-    """The moment of an evaluation."""
-
-    step: int = 0
-    policy_tokens: int = 0
-    num_evaluations: int = 0
+SCENARIO = BANK.scenarios(Split.HELDOUT)[0]
 
 
 class ScriptedPool:
@@ -113,8 +102,8 @@ def test_the_grid_holds_every_scenario_at_every_strictness_once():
 
 
 def test_the_seed_depends_on_scenario_and_strictness_alone():
-    assert grid_seed("a", 0.1) == 1762483104
-    assert len({grid_seed("a", 0.1), grid_seed("a", 0.3), grid_seed("b", 0.1)}) == 3
+    seeds = [task.seed for task in grid_tasks([replace(SCENARIO, scenario_id=name) for name in "ab"], [0.1, 0.3])]
+    assert seeds[0] == 1762483104 and len(set(seeds)) == 4
 
 
 def test_a_smaller_grid_visits_the_families_in_turn_and_is_always_the_same():
@@ -137,8 +126,9 @@ def test_the_panel_spreads_over_families_and_strictness_and_never_changes():
 def test_a_teacher_observes_the_panel_as_probes_that_it_did_not_issue():
     scenarios = BANK.by_family(Split.TRAIN)
     tasks = probe_tasks(2, scenarios, seed=0)
-    played = [replace(group(rollout([1, 2], [0, 1], policy_versions=(3, 4))), task=task) for task in tasks]
-    outcomes = [measure(each, success_emotion=70.0) for each in as_observed(played, step=5)]
+    played = [replace(group(rollout([1, 2], [0, 1])), task=task) for task in tasks]
+    probes = [replace(each, task=each.task.as_observed(step=5, policy_version=4)) for each in played]
+    outcomes = [measure(each, success_emotion=70.0) for each in probes]
     assert [outcome.task.uid for outcome in outcomes] == ["step0000005-probe000", "step0000005-probe001"]
     assert [(outcome.task.strictness, outcome.task.policy_version) for outcome in outcomes] == [(task.strictness, 4) for task in tasks]
     teacher = FrontierTeacher(FrontierConfig(), scenarios=scenarios, group_size=8, seed=0)
@@ -150,24 +140,19 @@ def test_a_teacher_observes_the_panel_as_probes_that_it_did_not_issue():
 # When ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_evaluation_is_due_before_training_and_once_in_every_tenth():
-    assert is_due(0.0, latest=-1) and not is_due(0.0, latest=0)
-    assert not is_due(0.09, latest=0) and is_due(0.1, latest=0)
-    assert is_due(0.35, latest=1) and not is_due(0.35, latest=3) and not is_due(1.0, latest=9)
-    # In spite of rounding.
-    assert [budget_decile(step / 10) for step in range(11)] == list(range(11)) and budget_decile(1.7) == 10
+def test_the_tenths_of_a_budget():
+    assert [HeldOutEvaluation.decile(step / 10) for step in range(11)] == list(range(11))
+    assert [HeldOutEvaluation.decile(fraction) for fraction in (0.09, 0.35, 0.999, 1.7)] == [0, 3, 9, 10]
 
 
 GRID = ["evaluation.num_scenarios=8", "evaluation.during_scenarios=3", "evaluation.strictness=[0.1,0.9]"]
 STEP = {"timing_s/step": 10.0, "timing_s/gen": 6.4}
 
 
-def test_a_run_has_the_full_grid_twice_and_the_smaller_one_at_nine_tenths():
-    assert heldout_dialogues(load("adaptive_curriculum", GRID)) == (2 * 8 + 9 * 3) * 2
-    assert heldout_dialogues(load("adaptive_curriculum")) == 2 * 540 + 9 * 120
-
-
 def test_a_run_takes_its_steps_and_its_evaluations():
+    # The full grid twice, the smaller one at nine tenths.
+    assert HeldOutEvaluation(load("adaptive_curriculum", GRID).evaluation, BANK).num_dialogues == (2 * 8 + 9 * 3) * 2
+    assert HeldOutEvaluation(load("adaptive_curriculum").evaluation, BANK).num_dialogues == 2 * 540 + 9 * 120
     # 100,000 tokens are 50 steps of 2,000; 128 dialogues took 6.4 s, so the 86 held-out ones take 4.3 s.
     config = load("adaptive_curriculum", [*GRID, "budget.policy_tokens=100000"])
     assert seconds_of_run(config, STEP, num_tokens=2000.0) == pytest.approx(500.0 + 4.3)
@@ -180,7 +165,7 @@ def test_a_run_takes_its_steps_and_its_evaluations():
 
 def test_the_policy_plays_the_same_grid_and_seeds_as_the_scripted_agents(recorder):
     heldout, pool = HeldOutEvaluation(CONFIG, BANK), ScriptedPool("L6")
-    summary = heldout.play(pool, recorder, state=State(), full=True)
+    summary = heldout.play(pool, recorder, state=RunState(), full=True)
     assert summary["n_dialogues"] == 8 and pool.temperatures == [1.0]
     assert summary["score"] == pytest.approx(heldout.reference(USER, max_turns=8)["L6"])
     assert heldout.reference(object(), max_turns=8) == {}
@@ -188,8 +173,8 @@ def test_the_policy_plays_the_same_grid_and_seeds_as_the_scripted_agents(recorde
 
 def test_the_smaller_grid_is_part_of_the_full_one_and_marked_there(recorder):
     heldout = HeldOutEvaluation(CONFIG, BANK)
-    heldout.play(ScriptedPool("L0"), recorder, state=State(), full=True)
-    heldout.play(ScriptedPool("L0"), recorder, state=State(step=3, policy_tokens=50, num_evaluations=1), full=False)
+    heldout.play(ScriptedPool("L0"), recorder, state=RunState(), full=True)
+    heldout.play(ScriptedPool("L0"), recorder, state=RunState(step=3, policy_tokens=50, num_evaluations=1), full=False)
     full, during = lines_of(recorder)[:8], lines_of(recorder)[8:]
     assert [line["uid"] for line in full if line["in_during"]] == [line["uid"] for line in during] and len(during) == 4
     assert {(line["step"], line["look"], line["policy_tokens"], line["grid"]) for line in during} == {(3, 1, 50, "during")}
@@ -213,9 +198,9 @@ class SeveralPool(ScriptedPool):
 
 
 def test_further_dialogues_with_a_user_are_recorded_and_count_in_no_score(recorder, tmp_path):
-    once = HeldOutEvaluation(CONFIG, BANK).play(ScriptedPool("L0"), recorder, state=State(), full=True)
+    once = HeldOutEvaluation(CONFIG, BANK).play(ScriptedPool("L0"), recorder, state=RunState(), full=True)
     heldout = HeldOutEvaluation(CONFIG, BANK, callbacks=[Thrice()])
-    assert heldout.play(SeveralPool("L0"), recorder, state=State(num_evaluations=1), full=True) == once
+    assert heldout.play(SeveralPool("L0"), recorder, state=RunState(num_evaluations=1), full=True) == once
     plain, lines = lines_of(recorder)[:8], lines_of(recorder)[8:]
     tries = [line["tries"] for line in lines if "tries" in line]
     assert [line["uid"] for line in lines if "tries" in line] == [line["uid"] for line in plain if line["in_during"]]
@@ -223,20 +208,17 @@ def test_further_dialogues_with_a_user_are_recorded_and_count_in_no_score(record
     assert tries[0][2] is None and min(each[1] for each in tries) > 80 and not any("tries" in line for line in plain)
 
 
-def test_an_abandoned_evaluation_leaves_no_trace(recorder):
+def test_an_evaluation_that_is_abandoned_or_of_which_too_much_breaks_leaves_no_trace(recorder):
     heldout = HeldOutEvaluation(CONFIG, BANK, should_stop=lambda: True)
-    assert heldout.play(ScriptedPool("L0"), recorder, state=State(), full=True) is None and lines_of(recorder) == []
-
-
-def test_an_evaluation_of_which_too_much_breaks_stops_the_run_and_leaves_no_trace(recorder):
+    assert heldout.play(ScriptedPool("L0"), recorder, state=RunState(), full=True) is None and lines_of(recorder) == []
     heldout = HeldOutEvaluation(CONFIG, BANK, max_error_share=0.25)
     with pytest.raises(RuntimeError, match=r"(?s)at most 2 of 8 .* got 3; .*rollout\.max_error_share.*\nConnectionError: gone"):
-        heldout.play(ScriptedPool("L0", num_broken=3), recorder, state=State(), full=True)
+        heldout.play(ScriptedPool("L0", num_broken=3), recorder, state=RunState(), full=True)
     assert lines_of(recorder) == []
-    assert heldout.play(ScriptedPool("L0", num_broken=2), recorder, state=State(), full=True)["n_dialogues"] == 6
+    assert heldout.play(ScriptedPool("L0", num_broken=2), recorder, state=RunState(), full=True)["n_dialogues"] == 6
     thrice = HeldOutEvaluation(CONFIG, BANK, callbacks=[Thrice()], max_error_share=0.25)
     with pytest.raises(RuntimeError, match=r"at most 4 of 16 .* got 6"):  # every try counts
-        thrice.play(ScriptedPool("L0", num_broken=2), recorder, state=State(), full=True)
+        thrice.play(ScriptedPool("L0", num_broken=2), recorder, state=RunState(), full=True)
 
 
 # Numbers ------------------------------------------------------------------------------------------------------------------------
@@ -274,24 +256,20 @@ def test_the_summary_of_a_grid_worked_out_by_hand():
 def test_the_boundaries_of_success_failure_and_bands():
     assert summarise([grade(emotion=100), grade(emotion=99)])["success_rate"] == 0.5
     assert summarise([grade(emotion=10), grade(emotion=9)])["failure_rate"] == 0.5
-    assert [band(d) for d in (0.0, 0.39, 0.4, 0.59, 0.6, 1.0)] == [0, 0, 1, 1, 2, 2]
-
-
-def test_the_worst_cell_pools_the_two_strictnesses_of_a_band():
+    # A cell pools the strictnesses of a band.
     grades = [grade(strictness=d, emotion=e) for d, e in [(0.1, 90), (0.3, 50), (0.5, 65), (0.7, 80), (0.9, 40)]]
     assert summarise(grades)["worst_cell"] == 60.0
+    # Bands are [0, 0.4), [0.4, 0.6) and [0.6, 1].
+    for low, high, is_one in ((0.0, 0.39, True), (0.39, 0.4, False), (0.4, 0.59, True), (0.59, 0.6, False), (0.6, 1.0, True)):
+        assert summarise([grade(strictness=low, emotion=20), grade(strictness=high, emotion=40)])["worst_cell"] == (30 if is_one else 20)
 
 
-def test_an_empty_grid_is_nan_and_not_a_score():
-    summary = summarise([grade(outcome=Outcome.ERROR)])
-    assert math.isnan(summary["score"]) and math.isnan(summary["cvar20"]) and math.isnan(summary["worst_cell"])
-    assert summary["n_dialogues"] == 0
-
-
-def test_the_worst_fifth_rounds_up_and_never_to_none():
+def test_the_worst_fifth_rounds_up_and_an_empty_grid_has_no_score():
     assert worst_mean(np.array([5.0, 1.0, 2.0, 3.0, 4.0])) == 1.0
     assert worst_mean(np.array([6.0, 5.0, 1.0, 2.0, 3.0, 4.0])) == 1.5
     assert worst_mean(np.array([8.0])) == 8.0
+    empty = summarise([grade(outcome=Outcome.ERROR)])
+    assert empty["n_dialogues"] == 0 and all(math.isnan(empty[name]) for name in ("score", "cvar20", "worst_cell", "success_rate"))
 
 
 # The curve of a run -------------------------------------------------------------------------------------------------------------
@@ -301,7 +279,7 @@ def play_course(folder: Path, agents: Sequence[str]) -> None:
     """A run whose policy is another agent at every evaluation, 100 tokens apart; the first and the last grid are full."""
     heldout, recorder = HeldOutEvaluation(CONFIG, BANK), Recorder(folder)
     for i, agent in enumerate(agents):
-        state = State(step=i, policy_tokens=100 * i, num_evaluations=i)
+        state = RunState(step=i, policy_tokens=100 * i, num_evaluations=i)
         heldout.play(ScriptedPool(agent), recorder, state=state, full=i in (0, len(agents) - 1))
     recorder.close()
 
@@ -314,15 +292,6 @@ def test_start_and_end_are_the_full_grids_and_the_area_is_that_of_the_smaller_on
     assert start["n_dialogues"] == end["n_dialogues"] == 8 and end["score"] > start["score"]
     scores = [point.score for point in points]
     assert start["auc"] == scores[0] and end["auc"] == pytest.approx((scores[0] + 2 * scores[1] + scores[2]) / 4)
-
-
-def test_a_run_that_did_not_end_has_no_final_score(tmp_path):
-    play_course(tmp_path, ["L0"])
-    start, end = start_and_end(tmp_path)
+    play_course(tmp_path / "unfinished", ["L0"])
+    start, end = start_and_end(tmp_path / "unfinished")
     assert start["n_dialogues"] == 8 and end["n_dialogues"] == 0 and np.isnan(end["score"])
-
-
-def test_the_area_weighs_by_tokens():
-    seen = [Look(0, 0, 20.0), Look(3, 30, 40.0), Look(4, 40, 40.0)]
-    assert area_of(seen) == pytest.approx((30 * 30 + 40 * 10) / 40)
-    assert area_of(seen[:1]) == 20.0 and area_of([Look(0, 0, 20.0), Look(1, 0, 30.0)]) == 30.0 and np.isnan(area_of([]))

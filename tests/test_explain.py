@@ -16,11 +16,10 @@ import pytest
 from simulator.__main__ import main
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import Skill, hint_in, onset
-from simulator.explain import read_dialogues, replay, shares_shown, user_settings
-from simulator.explanation import TITLES, Explanation, explain_reply, figure
+from simulator.explain import Explanation, figure, read_dialogues, replay, shares_shown, user_settings
 from simulator.listener import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage.formats import read_profiles, write_profiles
+from simulator.sage.formats import profile_of, read_profiles, write_records
 from simulator.scenario import VANILLA, Difficulty, Scenario, Split
 from simulator.scripted import AGENTS, play, score_agent
 from simulator.version import world_name
@@ -47,12 +46,12 @@ def explained(*, config: RuleUserConfig, num: int, seed: int = 0) -> Iterator[tu
         for index, turn in enumerate(dialogue.turns[:-1]):
             if turn.speaker is Speaker.AGENT:
                 before = replace(dialogue, turns=dialogue.turns[:index], outcome=None)
-                yield explain_reply(before, turn.text, config), dialogue.turns[index + 1]
+                yield Explanation.of(before, turn.text, config), dialogue.turns[index + 1]
 
 
 def first_reply(reply: str, d: float, *, family: str = "advice/passive") -> Explanation:
     scenario = next(one for one in TRAIN if str(one.family) == family)
-    return explain_reply(RuleUser(SETTINGS[0]).begin(scenario, Difficulty.along(d), seed=0), reply, SETTINGS[0])
+    return Explanation.of(RuleUser(SETTINGS[0]).begin(scenario, Difficulty.along(d), seed=0), reply, SETTINGS[0])
 
 
 def value(text: str) -> float:
@@ -62,20 +61,20 @@ def value(text: str) -> float:
 @pytest.mark.parametrize("config", SETTINGS)
 def test_the_explanation_gives_the_users_change_and_thought(config: RuleUserConfig):
     num_doubts = 0
-    for explanation, answer in explained(config=config, num=60):
+    for explanation, answer in explained(config=config, num=30):
         points, steps = explanation.points, dict(explanation.steps())
-        assert list(steps) == list(TITLES) and all(steps.values())
+        assert list(steps) == list(Explanation.TITLES) and all(steps.values())
         assert explanation.thought == answer.thought
         assert f"→ {answer.emotion}" in steps["change"]
         if config.preset is Preset.TRAINING:
             assert (points.felt, points.after) == (answer.change, answer.emotion)
             num_doubts += points.doubt is not None
-    assert num_doubts > 5 or config.preset is Preset.SAGE
+    assert num_doubts > 2 or config.preset is Preset.SAGE
 
 
 def test_every_product_and_every_sum_in_the_words_is_right():
     num_products = 0
-    for explanation, _ in explained(config=SETTINGS[0], num=40, seed=1):
+    for explanation, _ in explained(config=SETTINGS[0], num=20, seed=1):
         change = dict(explanation.steps())["change"]
         products = PRODUCT.findall(change)
         for factors, result in products:
@@ -90,9 +89,10 @@ def test_every_product_and_every_sum_in_the_words_is_right():
         lost = explanation.losses()
         if "garble" not in lost and "contempt" not in lost:
             assert (
-                explanation.points.worth == pytest.approx(max(-0.8, 1.0 - sum(lost.values()))) or not explanation.appraisal.says_something
+                explanation.appraisal.worth == pytest.approx(max(-0.8, 1.0 - sum(lost.values())))
+                or not explanation.appraisal.says_something
             )
-    assert num_products > 300
+    assert num_products > 150
 
 
 def test_a_missed_fit_is_charged_by_hand():
@@ -100,14 +100,14 @@ def test_a_missed_fit_is_charged_by_hand():
     explanation = first_reply("Everything will be fine.", 0.2)
     # 1 - 1.2 for the fit - 0.3 for running against the wish = -0.5
     assert explanation.losses() == pytest.approx({"fit": 1.2, "against": 0.3})
-    assert explanation.points.worth == pytest.approx(-0.5)
+    assert explanation.appraisal.worth == pytest.approx(-0.5)
     # 3.5 * (0.4 + 1.6 * 0.2) = 2.52; 2.52 * -0.5 = -1.26; impatience 0.3 * 0.2 / 0.35 = 0.1714 drains 1.5 * 0.1714 = 0.2571: -1.517
     assert explanation.points.exact == pytest.approx(-1.517, abs=1e-3) and explanation.points.felt == -2
 
 
 def test_costs_that_do_not_count_yet_are_named_with_their_onset():
     explanation = first_reply("Everything will be fine.", 0.05)
-    activity, begins = dict(explanation.steps())["inner activity"], onset(Skill.LISTENING, explanation.dialogue.scenario.family)
+    activity, begins = dict(explanation.steps())["inner activity"], onset(Skill.LISTENING, explanation.appraisal.dialogue.scenario.family)
     assert f"Listening: it goes on without having asked enough, which counts only from strictness {begins:.2f} on." in activity
     assert explanation.losses() == {}
 
@@ -122,9 +122,9 @@ def test_garble_is_charged_in_figures():
 def test_an_echo_and_the_facts_it_names_are_in_the_first_step():
     scenario = TRAIN[0]
     dialogue = RuleUser(SETTINGS[0]).begin(scenario, VANILLA, seed=0)
-    says = explain_reply(dialogue, scenario.opening, SETTINGS[0]).steps()[0][1]
+    says = Explanation.of(dialogue, scenario.opening, SETTINGS[0]).steps()[0][1]
     assert "an echo" in says and f"Not counted, as it is an echo: {scenario.facts[0].cue}" in says
-    asked = explain_reply(dialogue, f"What happened with {scenario.facts[0].cue}?", SETTINGS[0])
+    asked = Explanation.of(dialogue, f"What happened with {scenario.facts[0].cue}?", SETTINGS[0])
     assert asked.steps()[0][1].startswith(f"Heard as question. Takes up {scenario.facts[0].cue}.")
 
 
@@ -134,7 +134,7 @@ def test_a_wish_missed_again_and_again_disappoints_more_each_time_until_it_is_me
     user, praise, advice = RuleUser(SETTINGS[0]), "You did so well.", "You could talk to them openly."
     dialogue, taken = user.begin(scenario, VANILLA, seed=0), []
     for reply in (praise, praise, praise, advice, praise, praise, *[praise] * 5):
-        explanation = explain_reply(dialogue, reply, SETTINGS[0])
+        explanation = Explanation.of(dialogue, reply, SETTINGS[0])
         taken.append((explanation.appraisal.times_missed, explanation.points.disappointed))
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=reply), user.answer(dialogue, reply).turn)
     assert [times for times, _ in taken] == [1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]
@@ -146,7 +146,7 @@ def test_a_user_who_has_not_hinted_yet_is_not_disappointed():
     dialogue = RuleUser(SETTINGS[0]).begin(TRAIN[0], Difficulty.along(0.6), seed=0)
     assert hint_in(dialogue.turns[0].text) is None
     for _ in range(2):
-        assert explain_reply(dialogue, "Hm.", SETTINGS[0]).appraisal.times_missed == 0
+        assert Explanation.of(dialogue, "Hm.", SETTINGS[0]).appraisal.times_missed == 0
         silent = Turn(speaker=Speaker.USER, text="Hm.", emotion=40, change=0)
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text="Hm."), silent)
 
@@ -155,7 +155,7 @@ def test_a_reply_that_tries_several_wishes_is_paid_less_for_the_right_one_and_no
     right, both = (
         first_reply(reply, 0.2, family="praise/passive") for reply in ("You did so well.", "You did so well. You did nothing wrong.")
     )
-    assert right.points.worth - both.points.worth == pytest.approx(0.3) and both.losses()["guessing"] == pytest.approx(0.3)
+    assert right.appraisal.worth - both.appraisal.worth == pytest.approx(0.3) and both.losses()["guessing"] == pytest.approx(0.3)
     missed = first_reply("You did nothing wrong. Take your time, I'm listening.", 0.2, family="praise/passive")
     assert missed.appraisal.wishes_tried == 2 and "guessing" not in missed.losses()
 
@@ -224,8 +224,8 @@ def test_a_changed_emotion_is_found_in_its_dialogue_and_causes_no_other_differen
 
 
 def test_dialogues_on_profiles_are_replayed_with_the_profiles(tmp_path, capsys):
-    write_profiles(tmp_path / "profiles.jsonl", [replace(TRAIN[0], scenario_id="0-1-2")])
-    (profile,) = read_profiles(tmp_path / "profiles.jsonl")
+    write_records(tmp_path / "profiles.jsonl", [profile_of(replace(TRAIN[0], scenario_id="0-1-2"))])
+    (profile,) = read_profiles(tmp_path / "profiles.jsonl").values()
     user, reply = RuleUser(RuleUserConfig(preset=Preset.SAGE)), "我在听，你慢慢说。"
     begun = user.begin(profile, VANILLA, seed=0)
     dialogue = begun.then(Turn(speaker=Speaker.AGENT, text=reply), user.answer(begun, reply).turn)
@@ -263,7 +263,7 @@ def test_settings_come_from_the_first_source_that_has_them():
 
 # Skills read off dialogues
 
-FEW = TRAIN[::20]
+FEW = TRAIN[::41]
 
 
 def shares_of(agent: str, strictness: float, scenarios: tuple[Scenario, ...] = FEW) -> dict[str, float]:

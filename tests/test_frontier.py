@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_student import make_outcome, make_stats, make_task, practise, sigmoid, teach
+from tiny_student import make_outcome, make_stats, make_task, practise, teach
 from tiny_student import make_teacher as make_any_teacher
 
-from curriculum.frontier import EntropyGuard, ForgettingConfig, ForgettingWatch, FrontierTeacher, GuardConfig, Measure
+from curriculum.frontier import EntropyGuard, ForgettingConfig, ForgettingWatch, FrontierTeacher, GuardConfig
 from curriculum.task import GroupOutcome, Mode, Status
 from simulator.scenario import FAMILIES, Difficulty
 
@@ -23,17 +23,16 @@ def make_teacher(**settings) -> FrontierTeacher:
     return make_any_teacher("frontier", families=FAMILIES, **{**PLAIN, **settings})
 
 
-@pytest.mark.parametrize(("num_groups", "num_steps", "whole", "late", "seeds"), [(6, 50, 0.08, 0.07, 12), (8, 200, 1.0, 0.03, 4)])
-def test_24_rising_families_are_tracked_with_few_groups(num_groups, num_steps, whole, late, seeds):
+def test_24_rising_families_are_tracked_with_few_groups():
     """Student S7: frontiers rise together from about 0.15 by 0.55. Root mean square error of each task issued at the frontier."""
-    errors = []
-    for seed in range(seeds):
+    errors, num_steps = [], 50
+    for seed in range(8):
         offset = dict(zip(FAMILIES, np.random.default_rng(seed).normal(0.0, 0.15, len(FAMILIES)), strict=True))
 
         def ability(task, offset=offset) -> float:
             return 0.15 + 0.55 * (task.teacher_step - 1) / num_steps + offset[task.family]
 
-        issued = practise(make_teacher(seed=seed), ability, num_steps=num_steps, num_groups=num_groups, seed=seed)
+        issued = practise(make_teacher(seed=seed), ability, num_steps=num_steps, num_groups=6, seed=seed)
         errors += [
             (step, task.strictness - np.clip(ability(task) + TARGET_BELOW, 0.0, 1.0))
             for step, tasks in enumerate(issued)
@@ -41,13 +40,12 @@ def test_24_rising_families_are_tracked_with_few_groups(num_groups, num_steps, w
             if task.mode is Mode.FRONTIER
         ]
     steps, misses = np.array(errors).T
-    assert np.sqrt(np.mean(misses**2)) <= whole and np.sqrt(np.mean(misses[steps >= num_steps / 3] ** 2)) <= late
+    assert np.sqrt(np.mean(misses**2)) <= 0.08 and np.sqrt(np.mean(misses[steps >= num_steps / 3] ** 2)) <= 0.07
 
 
-@pytest.mark.parametrize("delay", [0, 16])
-def test_a_stationary_student_is_found_with_any_delay(delay):
+def test_a_stationary_student_is_found_with_late_outcomes():
     """Student S1: p = sigmoid(4 - 8 d), so that p = 0.45 at d = 0.525; the mean strictness of each step, over the last two thirds."""
-    issued = practise(make_teacher(), 0.5, num_steps=200 if delay else 120, num_groups=32, delay=delay)
+    issued = practise(make_teacher(), 0.5, num_steps=200, num_groups=32, delay=16)
     means = np.array([np.mean([task.strictness for task in tasks if task.mode is Mode.FRONTIER]) for tasks in issued])
     assert np.sqrt(np.mean((means[len(means) // 3 :] - 0.525) ** 2)) <= 0.02
 
@@ -85,17 +83,6 @@ def test_a_family_at_a_bound_is_not_carried_beyond_it_by_the_others(offset, num_
     assert teacher.level == pytest.approx(level) and teacher.level + teacher.offsets[str(bound)] == pytest.approx(reach)
 
 
-def test_impossible_and_mastered_families_do_not_drag_the_others():
-    teacher, (impossible, mastered, *others) = make_teacher(), FAMILIES
-    constant = {impossible: 0.0, mastered: 1.0}
-    practise(
-        teacher, 0.0, num_steps=250, num_groups=8, success=lambda task: constant.get(task.family, sigmoid(8.0 * (0.5 - task.strictness)))
-    )
-    frontiers = [teacher.frontier(family) for family in others]
-    assert np.mean(frontiers) == pytest.approx(0.525, abs=0.02) and np.std(frontiers) < 0.06
-    assert teacher.frontier(impossible) < 0.05 and teacher.frontier(mastered) > 0.95
-
-
 def test_the_ceiling_follows_easy_groups_and_the_target_is_a_share_of_it():
     teacher = make_teacher(start=0.8, target_success=0.46, ceiling_rate=0.5)
     teach(teacher, 0.7, 4)
@@ -120,13 +107,15 @@ def test_the_running_success_is_that_of_groups_at_the_frontier():
 
 
 def test_graded_rewards_move_the_frontier_without_any_success_and_both_measures_agree_on_binary_ones():
-    by_reward, by_success = (make_teacher(start=0.5, target_success=0.4, measure=measure, group_size=2) for measure in Measure)
+    by_reward, by_success = (
+        make_teacher(start=0.5, target_success=0.4, measure=measure, group_size=2) for measure in ("reward", "success")
+    )
     task = make_task(by_reward, 0.5)
     group = GroupOutcome(task=task, rewards=(0.5, 0.66), successes=(0, 0), num_tokens=(1, 1), statuses=(Status.OK,) * 2)
     assert by_reward.frontier_error(group) == pytest.approx((0.58 - 0.4) / 2)
     assert by_success.frontier_error(group) == pytest.approx(-0.4 / 2)
     states = []
-    for measure in Measure:
+    for measure in ("reward", "success"):
         teacher = make_teacher(measure=measure)
         practise(teacher, 0.4, num_steps=10, num_groups=4)
         states.append({**teacher.state_dict(), "settings": None})
@@ -137,17 +126,12 @@ def test_propensities_of_the_three_modes_add_up_to_one_while_a_part_is_replay():
     teacher = make_any_teacher("frontier", explore=0.2, forgetting=replace(STARK, num_errors=0.0))
     teacher.observe([probe(0.1, reward) for reward in (1.0, 1.0, 0.0, 1.0)])
     assert teacher.forgetting.replay_share == pytest.approx(0.5)
-    shares = {task.mode: task.propensity for task in teacher.propose(200, policy_version=0)}
-    assert shares == pytest.approx({Mode.UNIFORM: 0.2, Mode.REPLAY: 0.4, Mode.FRONTIER: 0.4})
-
-
-def test_shares_of_modes_are_the_propensities():
-    tasks = make_teacher(explore=0.25, start=0.3, jitter=0.0).propose(2000, policy_version=0)
-    explored = [task for task in tasks if task.mode is Mode.UNIFORM]
-    assert len(explored) / 2000 == pytest.approx(0.25, abs=0.03)
-    assert np.mean([task.strictness for task in explored]) == pytest.approx(0.5, abs=0.05)
-    assert {task.strictness for task in tasks if task.mode is Mode.FRONTIER} == {0.3}
-    assert {task.mode: 24 * task.propensity for task in tasks} == pytest.approx({Mode.UNIFORM: 0.25, Mode.FRONTIER: 0.75})
+    tasks = teacher.propose(2000, policy_version=0)
+    propensities = {task.mode: task.propensity for task in tasks}
+    assert propensities == pytest.approx({Mode.UNIFORM: 0.2, Mode.REPLAY: 0.4, Mode.FRONTIER: 0.4})
+    assert {mode: np.mean([task.mode is mode for task in tasks]) for mode in propensities} == pytest.approx(propensities, abs=0.04)
+    families = make_teacher(explore=0.0).propose(24, policy_version=0)
+    assert [task.propensity for task in families] == pytest.approx([1 / 24] * 24)
 
 
 # Forgetting
@@ -185,7 +169,7 @@ def test_a_fall_of_a_judged_band_becomes_a_share_of_replay():
 def test_chance_explains_so_many_standard_errors_and_a_lucky_best_fades():
     # best 1, now 0.5: m = 0.75, standard error sqrt(0.75 * 0.25 * 0.5 / 1.5) = 0.25.
     noisy = watch(1.0, 1.0, 0.0, config=replace(STARK, num_errors=1.5))
-    assert noisy.slacks[0] == pytest.approx(0.375) and noisy.replay_share == pytest.approx((0.5 - 0.375) / 0.5)
+    assert noisy.replay_share == pytest.approx((0.5 - 0.375) / 0.5)
     # best = 1 goes half of the way to now = 0.5.
     assert watch(1.0, 1.0, 0.0, config=replace(STARK, fading=0.5)).drops[0] == pytest.approx(0.25)
 
@@ -193,9 +177,9 @@ def test_chance_explains_so_many_standard_errors_and_a_lucky_best_fades():
 def test_the_ablation_never_replays_and_broken_probes_do_not_count():
     off = watch(1.0, 1.0, *[0.0] * 5, config=replace(STARK, enabled=False))
     assert off.replay_share == 0.0 and off.drops[0] > 0.9
-    before = off.state_dict()
+    before = list(off.now)
     off.learn([probe(0.1, 1.0)], [float("nan")])
-    assert off.state_dict() == before
+    assert off.now == before
 
 
 def test_frontier_replays_while_the_probes_show_forgetting_and_records_it():

@@ -1,4 +1,4 @@
-"""What a package may pull in: the light ones nothing of the training stack, no package's --help anything slow."""
+"""Modules a package may pull in: the light ones nothing of the training stack, no package and no --help anything slow."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 TRAINING_STACK = ("torch", "ray", "vllm", "transformers")
 SLOW_TO_IMPORT = (*TRAINING_STACK, "tensorboard", "PIL", "scipy", "openai")
-PROGRAMS = sorted(path.parent.name for path in ROOT.glob("*/__main__.py"))
 
 # The refusal makes the traceback name the module that asked.
 REFUSE = """
-import sys
+import importlib, pkgutil, runpy, sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in {refused}:
@@ -24,17 +21,21 @@ sys.meta_path.insert(0, Refuse())
 """
 
 IMPORT_EVERY_MODULE = """
-import importlib, pkgutil
-package = importlib.import_module({package!r})
-for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    if not module.name.endswith(".__main__"):
-        importlib.import_module(module.name)
+for name in ("simulator", "curriculum", "analysis"):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
 """
 
 RUN_HELP = """
-import runpy
-sys.argv = [{package!r}, "--help"]
-runpy.run_module({package!r}, run_name="__main__", alter_sys=True)
+import simulator, curriculum, policy, experiments, analysis
+for package, *words in {commands!r}:
+    sys.argv = [package, *words, "--help"]
+    try:
+        runpy.run_module(package, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        assert end.code == 0, package
 """
 
 
@@ -43,33 +44,21 @@ def run_refusing(refused: tuple[str, ...], code: str) -> subprocess.CompletedPro
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("package", ["simulator", "curriculum", "analysis"])
-def test_light_package_imports_without_the_training_stack(package: str) -> None:
-    done = run_refusing(TRAINING_STACK, IMPORT_EVERY_MODULE.format(package=package))
+def test_light_packages_import_without_the_training_stack():
+    """Takes 2 s: every module must be new."""
+    done = run_refusing(TRAINING_STACK, IMPORT_EVERY_MODULE)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("package", ["simulator", "curriculum", "policy", "experiments", "analysis"])
-def test_importing_a_package_runs_no_heavy_import(package: str) -> None:
-    done = run_refusing(SLOW_TO_IMPORT, f"import {package}")
+def test_packages_and_help_import_nothing_slow():
+    commands = [(path.parent.name,) for path in sorted(ROOT.glob("*/__main__.py"))]
+    commands += [("experiments", "evaluate"), ("experiments", "reliability")]
+    done = run_refusing(SLOW_TO_IMPORT, RUN_HELP.format(commands=commands))
     assert done.returncode == 0, done.stderr
+    usages = [line for line in done.stdout.splitlines() if line.lower().startswith("usage: ")]
+    assert len(usages) == len(commands) and usages[-1].startswith("usage: python -m experiments reliability")
 
 
-@pytest.mark.parametrize("package", PROGRAMS)
-def test_help_answers_without_heavy_imports(package: str) -> None:
-    done = run_refusing(SLOW_TO_IMPORT, RUN_HELP.format(package=package))
-    assert done.returncode == 0, done.stderr
-    assert "usage" in done.stdout.lower()
-
-
-@pytest.mark.parametrize("command", ["evaluate", "reliability"])
-def test_help_of_a_command_of_experiments_answers_without_heavy_imports(command: str) -> None:
-    done = run_refusing(SLOW_TO_IMPORT, f"from experiments.__main__ import main; main([{command!r}, '--help'])")
-    assert done.returncode == 0, done.stderr
-    assert "usage" in done.stdout.lower()
-
-
-def test_a_refused_import_is_noticed() -> None:
-    done = run_refusing(("json",), "import json")
-    assert done.returncode != 0
-    assert "json must not be imported here" in done.stderr
+def test_a_refused_import_is_noticed():
+    done = run_refusing(("colorsys",), "import colorsys")
+    assert done.returncode != 0 and "colorsys must not be imported here" in done.stderr

@@ -11,19 +11,10 @@ from scipy import stats
 
 from curriculum.collapse.indicators import (
     at_bounds_share,
-    chi_square,
     compression_ratio,
     distinct,
-    effective_share,
-    entropy,
     fall_within,
     fit_entropy_law,
-    forking_entropy,
-    k1,
-    k3,
-    largest_fall,
-    logprob_advantage_covariance,
-    longest_common_subsequence,
     mutual_information,
     own_overlap,
     repetition,
@@ -35,52 +26,6 @@ from curriculum.collapse.indicators import (
     theil_sen_slope,
     updates_until,
 )
-
-# Tokens
-
-
-def test_entropy_of_even_certain_and_impossible_tokens():
-    assert entropy(np.array([[0.0, 0.0, 0.0, 0.0], [50.0, 0.0, 0.0, 0.0]])) == pytest.approx([math.log(4), 0.0], abs=1e-12)
-    assert entropy(np.array([[0.0, 0.0, -np.inf]])) == pytest.approx([math.log(2)])
-    # Odds of 3 to 1; at temperature 1/2 they are 9 to 1.
-    odds = np.array([[math.log(3.0), 0.0]])
-    assert entropy(odds) == pytest.approx([-0.75 * math.log(0.75) - 0.25 * math.log(0.25)])
-    assert entropy(odds, temperature=0.5) == pytest.approx([-0.9 * math.log(0.9) - 0.1 * math.log(0.1)])
-
-
-def test_forking_entropy_is_the_mean_of_the_top_fifth():
-    assert forking_entropy(np.array([0.0, 1.0, 0.0, 3.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0])) == 2.5
-    assert forking_entropy(np.array([0.4, 0.2])) == 0.4 and math.isnan(forking_entropy(np.array([])))
-
-
-def test_a_policy_gradient_step_changes_entropy_by_minus_the_covariance():
-    # Deviations (1, -1) and (1, -1): mean product 1.
-    assert logprob_advantage_covariance(np.array([-1.0, -3.0]), np.array([1.0, -1.0])) == 1.0
-    assert logprob_advantage_covariance(np.array([-1.0, -3.0]), np.array([-2.0, 2.0])) == -2.0
-    logits_V, rewards_V, step = np.array([0.5, 0.0, -1.0]), np.array([1.0, 0.2, 0.0]), 1e-4
-    p_V = np.exp(logits_V) / np.exp(logits_V).sum()
-    advantages_V = rewards_V - p_V @ rewards_V
-    # Natural gradient: every logit moves by its advantage, and the expectation is over the policy's own tokens.
-    change = float(entropy((logits_V + step * advantages_V)[None])[0] - entropy(logits_V[None])[0])
-    tokens = np.repeat(np.arange(3), np.round(p_V * 1_000_000).astype(int))
-    assert change / -step == pytest.approx(logprob_advantage_covariance(np.log(p_V)[tokens], advantages_V[tokens]), rel=1e-3)
-
-
-def test_divergences_and_importance_weights_by_hand_in_expectation_and_far_apart():
-    mu_N, pi_N = np.log([0.5, 0.5]), np.log([0.25, 0.75])
-    # Ratios 1/2 and 3/2.
-    assert k1(mu_N, pi_N) == pytest.approx(-(math.log(0.5) + math.log(1.5)) / 2)
-    assert k3(mu_N, pi_N) == pytest.approx(((-0.5 - math.log(0.5)) + (0.5 - math.log(1.5))) / 2)
-    assert chi_square(mu_N, pi_N) == pytest.approx((0.25 + 2.25) / 2 - 1) and effective_share(mu_N, pi_N) == pytest.approx(1 / 1.25)
-    assert k1(mu_N, mu_N) == k3(mu_N, mu_N) == chi_square(mu_N, mu_N) == 0.0 and effective_share(mu_N, mu_N) == 1.0
-    mu_V, pi_V = np.array([0.6, 0.3, 0.1]), np.array([0.5, 0.3, 0.2])
-    tokens = np.random.default_rng(1).choice(3, size=200_000, p=mu_V)
-    sampled, exact = (np.log(mu_V)[tokens], np.log(pi_V)[tokens]), float((mu_V * np.log(mu_V / pi_V)).sum())
-    assert k1(*sampled) == pytest.approx(exact, abs=0.003) and k3(*sampled) == pytest.approx(exact, abs=0.001)
-    assert chi_square(*sampled) == pytest.approx(float((pi_V**2 / mu_V).sum()) - 1, abs=0.005)
-    far = np.array([-1.0]), np.array([-500.0])
-    assert all(math.isfinite(estimate(*far)) for estimate in (k3, chi_square, effective_share))
-
 
 # Texts
 
@@ -108,39 +53,24 @@ def slow_longest_common_subsequence(a: list[str], b: list[str]) -> int:
 
 def test_own_overlap_takes_the_nearest_earlier_reply_by_common_subsequence():
     rng = random.Random(0)
-    for _ in range(100):
+    for _ in range(30):
         a, b = ([rng.choice("abcd") for _ in range(rng.randint(1, 90))] for _ in range(2))
-        assert longest_common_subsequence(a, b) == slow_longest_common_subsequence(a, b)
+        slow = 2 * slow_longest_common_subsequence(a, b) / (len(a) + len(b))
+        assert own_overlap([" ".join(a), " ".join(b)]) == pytest.approx(slow)
     # The third shares "a c" with the first, F1 2 * 2 / (3 + 2), and nothing with the second; the second shares nothing.
     assert own_overlap(["a b c", "x y", "a c"]) == pytest.approx((0.0 + 0.8) / 2) and own_overlap(["the same", "The same!"]) == 1.0
     assert math.isnan(own_overlap(["only one"])) and math.isnan(own_overlap(["one", "..."]))
 
 
-def slow_self_bleu(replies: list[list[str]], max_n: int = 4) -> float:
-    scores = []
-    for i, own in enumerate(replies):
-        others = [other for j, other in enumerate(replies) if j != i]
-        logs = []
-        for n in range(1, min(max_n, len(own)) + 1):
-            grams = [tuple(own[k : k + n]) for k in range(len(own) - n + 1)]
-            most = {g: max(sum(tuple(o[k : k + n]) == g for k in range(len(o) - n + 1)) for o in others) for g in grams}
-            matched = sum(min(grams.count(g), most[g]) for g in set(grams))
-            smooth = int(n > 1)
-            logs.append(math.log((matched + smooth) / (len(grams) + smooth)) if matched + smooth else -math.inf)
-        closest = min((len(o) for o in others), key=lambda length: (abs(length - len(own)), length))
-        scores.append(math.exp(sum(logs) / len(logs) + min(0.0, 1 - closest / len(own))))
-    return sum(scores) / len(scores)
-
-
-def test_self_bleu_by_hand_and_against_a_slow_one():
+def test_self_bleu_by_hand():
     assert self_bleu(["a b c d", "a b c d"]) == 1.0 and self_bleu(["a b c d", "e f g h"]) == 0.0
     # p1 = 2/3, p2 = (1 + 1) / (2 + 1), p3 = (0 + 1) / (1 + 1), no penalty.
     assert self_bleu(["a b c", "a b d"]) == pytest.approx((2 / 3 * 2 / 3 * 1 / 2) ** (1 / 3))
     assert math.isnan(self_bleu(["alone", "..."]))
-    rng = random.Random(0)
-    for _ in range(40):
-        replies = [[rng.choice("abcde") for _ in range(rng.randint(1, 12))] for _ in range(rng.randint(2, 6))]
-        assert self_bleu([" ".join(reply) for reply in replies]) == pytest.approx(slow_self_bleu(replies))
+    # The first is whole within the others; the second is one word shorter than the closest; the third is matched as often as one other has
+    # each n-gram: p1 = 3/4, p2 = (2 + 1) / (3 + 1), p3 = (1 + 1) / (2 + 1), p4 = (0 + 1) / (1 + 1).
+    third = (3 / 4 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
+    assert self_bleu(["a a b", "a b", "a a a b"]) == pytest.approx((1.0 + math.exp(1 - 3 / 2) + third) / 3)
 
 
 def test_repeated_text_packs_small_and_too_little_text_has_no_ratio():
@@ -181,9 +111,7 @@ def test_retrieval_accuracy_shares_ties():
 # Outcomes and trends
 
 
-def test_largest_fall_bounds_and_rank_correlation_by_hand():
-    assert largest_fall([0.8, 0.5, 0.2], [0.7, 0.2, 0.2]) == pytest.approx(0.3)
-    assert largest_fall([0.8, math.nan], [0.7, 0.1]) == pytest.approx(0.1) and math.isnan(largest_fall([], []))
+def test_bounds_and_rank_correlation_by_hand():
     assert at_bounds_share([0.0, 0.01, 0.5, 0.99]) == 0.75 and math.isnan(at_bounds_share([]))
     assert spearman([0.1, 0.5, 0.9], [9.0, 2.0, 1.0]) == pytest.approx(-1.0)
     # Ranks 1 2 3 4 and 4 3 1.5 1.5: sums of products -4.5, of squares 5 and 4.5.

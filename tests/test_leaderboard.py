@@ -17,9 +17,8 @@ from pages import Page
 
 from analysis import leaderboard
 from analysis.__main__ import main
-from analysis.evaluated import Entry, is_same_agent, read_entries
-from analysis.leaderboard import write_leaderboard
-from analysis.ranking import grouped, ranks, score_at, score_within, verdict
+from analysis.evaluated import Entry, is_same_agent, score_within
+from analysis.leaderboard import Group, ranks, write_leaderboard
 from experiments.__main__ import main as experiments
 
 SMALL = ("--num-scenarios", "4", "--strictness", "0.1", "0.5")
@@ -30,6 +29,7 @@ NO_RANK = "No agent can be ranked: dialogues broke, ran out of context or were n
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """L0, L2 and L6 in one setting, L1 in another."""
     folder = tmp_path_factory.mktemp("evaluated")
+    # The first one takes some seconds: it loads what plays agents.
     for agent in ("L0", "L2", "L6"):
         assert experiments(["evaluate", agent, *SMALL, "--out", str(folder / agent)]) == 0
     assert experiments(["evaluate", "L1", *SMALL, "--register", "open", "--out", str(folder / "L1")]) == 0
@@ -64,19 +64,17 @@ def board(folders: list[Path], tmp_path: Path) -> tuple[Page, dict[str, dict[str
 
 
 def test_agents_of_one_setting_share_a_table_best_first(evaluated, altered):
-    groups = grouped(read_entries([evaluated])[0], seed=0)
+    groups = Group.by_setting(Entry.read_all([evaluated])[0], seed=0)
     assert [[entry.name for entry in group.entries] for group in groups] == [["L6", "L2", "L0"], ["L1"]]
-    assert groups[0].setting_id != groups[1].setting_id
-    # Its id, which an edited file may keep, decides nothing.
+    # The setting decides, not its id.
     other = altered("L2", setting={"max_turns": 3})
-    groups = grouped(read_entries([other, evaluated / "L0", evaluated / "L6"])[0], seed=0)
+    groups = Group.by_setting(Entry.read_all([other, evaluated / "L0", evaluated / "L6"])[0], seed=0)
     assert [[entry.name for entry in group.entries] for group in groups] == [["L6", "L0"], ["L2"]]
 
 
 def test_the_page_stands_alone_and_keeps_settings_apart(evaluated, tmp_path):
     page, _ = board([evaluated], tmp_path)
-    assert page.loads == [] and "default-src 'none'" in page.text and "@media print" in page.text
-    assert page.links == ["board.csv"] and "addEventListener" in page.scripts[0][1]
+    assert page.loads == [] and "default-src 'none'" in page.text and page.links == ["board.csv"]
     assert "must not be compared" in page.words and page.table("")["user.register"] == ["world", "open"]
     alone, _ = board([evaluated / name for name in ("L0", "L2", "L6")], tmp_path)
     assert "must not be compared" not in alone.words
@@ -88,28 +86,26 @@ def test_the_page_stands_alone_and_keeps_settings_apart(evaluated, tmp_path):
 
 def test_every_figure_is_on_the_page_and_in_the_csv_with_its_bounds(evaluated, tmp_path):
     page, rows = board([evaluated / "L6", evaluated / "L0"], tmp_path)
-    scores = page.table("rank")
     for agent in ("L0", "L6"):
         found, row = record_of(evaluated, agent), rows[agent]
-        assert float(row["score"]) == found["score"] and float(row["score_low"]) == found["score_ci95"][0]
+        low, high = found["score_ci95"]
+        assert (float(row["score"]), float(row["score_low"])) == (found["score"], low)
+        assert f"{found['score']:.1f}{low:.1f} to {high:.1f}" in page.words
         assert float(row["core_insight"]) == found["capabilities"]["core_insight"]["value"]
         assert float(row["failure_rate_at_0.5_high"]) == found["strictness"]["0.5"]["failure_rate"]["high"]
         for key, name in (("intention", "advice"), ("persona", "avoidant"), ("family", "advice/avoidant")):
             assert float(row[f"score_by_{key}_{name}"]) == found[key][name]["value"]
             assert float(row[f"failure_rate_by_{key}_{name}"]) == found[key][name]["failure_rate"]["value"]
         assert float(row["share_of_suggestion"]) == found["strategies"]["suggestion"]["value"]
-        low, high = found["score_ci95"]
-        assert f"{found['score']:.1f}{low:.1f} to {high:.1f}" in page.words
-    assert [*scores] == ["1", "2"] and rows["L6"]["rank_from"] == "1" and rows["L0"]["best_of_k"] == rows["L0"]["errors_plain"] == ""
-    cell = record_of(evaluated, "L6")["intention"]["both_sides"]
-    assert "both sides/avoidant" in page.words and f"{cell['value']:.1f}" in page.words
+    assert [*page.table("rank")] == ["1", "2"] and rows["L6"]["rank_from"] == "1"
+    assert rows["L0"]["best_of_k"] == rows["L0"]["errors_plain"] == "" and "emotional_cost" not in rows["L0"]
 
 
 def test_figures_that_only_some_agents_have_are_open_for_the_others(evaluated, altered, tmp_path):
-    found = record_of(evaluated, "L2")
-    del found["intention"]["advice"]
     lacking = altered("L2", strategies=None, family=None)
-    (lacking / "agent.json").write_text(json.dumps(found | {"strategies": None, "family": None}))
+    found = json.loads((lacking / "agent.json").read_text())
+    del found["intention"]["advice"]
+    (lacking / "agent.json").write_text(json.dumps(found))
     page, rows = board([lacking, evaluated / "L6"], tmp_path)
     assert rows["L2"]["share_of_suggestion"] == rows["L2"]["score_by_intention_advice"] == "" != rows["L6"]["share_of_suggestion"]
     assert "Strategies" in page.words and "Strategies" not in board([lacking], tmp_path)[0].words
@@ -118,19 +114,20 @@ def test_figures_that_only_some_agents_have_are_open_for_the_others(evaluated, a
 def test_the_files_are_exchanged_and_neither_where_the_page_cannot_be_made(evaluated, tmp_path, monkeypatch):
     before = [earlier(tmp_path / name) for name in ("board.html", "board.csv")]
     with monkeypatch.context() as broken:
-        broken.setattr(leaderboard, "page_of", lambda *_, **__: 1 / 0)
+        broken.setattr(leaderboard, "render", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            write_leaderboard([evaluated], tmp_path / "board.html")
+            write_leaderboard([evaluated / "L2"], tmp_path / "board.html")
     assert (tmp_path / "board.csv").read_text() == EARLIER
-    board([evaluated], tmp_path)
+    board([evaluated / "L2"], tmp_path)
     assert [path.read_text() for path in before] == [EARLIER] * 2
 
 
-@pytest.mark.parametrize(("num_errors", "said"), [(0, "0 to 1, by a judge."), (3, "by a judge. Graded in part: L2 5 of 8 dialogues.")])
-def test_the_page_says_of_how_many_dialogues_a_judge_graded_where_not_of_all(altered, tmp_path, num_errors, said):
-    page, rows = board([altered("L2", capabilities={"by": "judge", "judge": "a judge", "num_errors": num_errors})], tmp_path)
-    assert said in page.words and ("Graded" in page.words) == bool(num_errors)
-    assert rows["L2"]["dialogues_without_grades"] == str(num_errors)
+def test_the_page_says_of_how_many_dialogues_a_judge_graded_where_not_of_all(altered, tmp_path):
+    for num_errors, said in ((0, "0 to 1, by a judge."), (3, "by a judge. Graded in part: L2 5 of 8 dialogues.")):
+        judged = altered("L2", str(num_errors), capabilities={"by": "judge", "judge": "a judge", "num_errors": num_errors})
+        page, rows = board([judged], tmp_path)
+        assert said in page.words and ("Graded" in page.words) == bool(num_errors)
+        assert rows["L2"]["dialogues_without_grades"] == str(num_errors)
 
 
 def test_the_page_says_where_models_of_one_setting_were_sampled_differently(evaluated, altered, tmp_path):
@@ -145,28 +142,30 @@ def test_the_page_says_where_models_of_one_setting_were_sampled_differently(eval
     assert {agent: row["temperature"] for agent, row in rows.items()} == {"warm": "1.0", "same": "1.0", "greedy": "0.0"}
 
 
-LINE = {"intercept": 30.0, "slope": 4.0, "covariance": [[1.0, 0.0], [0.0, 0.25]]}
-FITTED = {"line": LINE, "range": [2.0, 40.0]}
-
-
-@pytest.mark.parametrize(
-    ("length", "why"),
-    [
-        ({}, ""),
-        ({"range": None}, "an earlier version fitted it otherwise"),
-        ({"range": [900.0, 901.0]}, "words a reply, which it never speaks"),
-        ({"range": None, "line": None}, "its users show no slope"),
-    ],
-)
-def test_scores_are_controlled_at_the_mean_length_of_the_table_or_the_page_says_why_not(altered, tmp_path, length, why):
-    folders = [altered("L6", length=FITTED), altered("L2", length=FITTED | length)]
-    (group,) = grouped(read_entries(folders)[0], seed=0)
-    lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
-    assert group.words == pytest.approx(np.exp(np.mean(np.log(lengths))))
-    assert group.controlled(group.entries[0]) == score_at(LINE, group.words) and score_within(FITTED, 40.5) is None
-    assert (group.controlled(group.entries[1]) is None) == bool(why)
-    words = board(folders, tmp_path)[0].words
-    assert why in words and ("L2: no length-controlled score" in words) == bool(why)
+def test_scores_are_controlled_at_the_mean_length_of_the_table_or_the_page_says_why_not(altered, tmp_path):
+    line = {"intercept": 30.0, "slope": 4.0, "covariance": [[1.0, 0.0], [0.0, 0.25]]}
+    fitted = {"line": line, "range": [2.0, 40.0]}
+    # At 4 words 30 + 2 * 4, with a variance of 1 + 4 * 0.25.
+    at_four = score_within(fitted, 4.0)
+    assert at_four == {
+        "value": 38.0,
+        "low": pytest.approx(38 - 1.96 * 2**0.5, abs=1e-3),
+        "high": pytest.approx(38 + 1.96 * 2**0.5, abs=1e-3),
+    }
+    assert score_within(fitted, 40.5) is score_within({"line": line}, 4.0) is None
+    ours = altered("L6", length=fitted)
+    for name, length, why in (
+        ("fitted", fitted, ""),
+        ("silent", fitted | {"range": [900.0, 901.0]}, "words a reply, which it never speaks"),
+        ("no slope", {"range": None, "line": None}, "since no line fits its replies"),
+    ):
+        (group,) = Group.by_setting(Entry.read_all([ours, altered("L2", name, length=length)])[0], seed=0)
+        lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
+        assert group.words == pytest.approx(np.exp(np.mean(np.log(lengths))))
+        first, second = (group.figures(entry)["length_controlled_score"] for entry in group.entries)
+        assert first == score_within(fitted, group.words) and (second is None) == bool(why)
+        words = board([ours, tmp_path / "agents" / name], tmp_path)[0].words
+        assert why in words and ("L2: no length-controlled score" in words) == bool(why)
 
 
 def add_probe(folder: Path, *, kind: str = "questions", digest: str = "aa", errors: float = 0.125, **agent: str) -> Path:
@@ -207,7 +206,7 @@ def test_each_probe_of_reliability_has_a_table_of_its_own(altered, tmp_path):
 
 
 def test_another_temperature_or_system_prompt_is_another_probe(evaluated):
-    ((entry,), _) = read_entries([evaluated / "L0"])
+    ((entry,), _) = Entry.read_all([evaluated / "L0"])
 
     def probe_of(**how) -> tuple[str, str] | None:
         return replace(entry, reliability={"probe": {"kind": "questions", "hash": "aa", **how}}).probe
@@ -216,41 +215,34 @@ def test_another_temperature_or_system_prompt_is_another_probe(evaluated):
     assert len({probe_of(), probe_of(temperature=1.0), probe_of(system="Be warm."), probe_of(system="Be brief.")}) == 4
 
 
-def test_a_probe_of_another_agent_or_of_no_probes_making_is_left_out_and_named(altered, tmp_path):
-    folder = add_probe(altered("L2"), source="L3")
-    page, _ = board([folder], tmp_path)
+def test_a_probe_of_another_agent_is_left_out_and_named(altered, tmp_path):
+    page, _ = board([add_probe(altered("L2"), source="L3")], tmp_path)
     assert agents_in(page, "belief adds") == [] and "is of another agent (L2, L3) than the evaluation" in page.words
-    for broken in ('{"agent": {}}', "{"):
-        (folder / "reliability.json").write_text(broken)
-        page, _ = board([folder], tmp_path)
-        assert agents_in(page, "belief adds") == [] and "it is left out" in page.words
 
 
-def test_agents_are_told_apart_by_their_weights_and_else_by_where_they_are():
+def test_agents_are_the_same_by_their_weights_and_else_by_where_they_are():
     weights = {"kind": "model", "source": "runs/a", "fingerprint": "0f"}
     assert is_same_agent(weights, {**weights, "source": "copy/of/a", "model": None})
     assert not is_same_agent(weights, {**weights, "fingerprint": "1e"}) and not is_same_agent(weights, {**weights, "fingerprint": ""})
     served = {"kind": "server", "source": "http://h/v1", "model": "m", "fingerprint": ""}
-    without = {"kind": "server", "source": "http://h/v1", "fingerprint": ""}
-    assert is_same_agent(served, dict(served)) and is_same_agent(served, without)
+    assert is_same_agent(served, dict(served)) and is_same_agent(served, {name: served[name] for name in ("kind", "source")})
     assert not is_same_agent(served, {**served, "model": "n"}) and not is_same_agent(served, {**served, "source": "http://i/v1"})
 
 
-def cell_of(value: float) -> dict[str, float]:
-    return {"value": value, "low": value - 1.0, "high": value + 1.0}
+def test_bests_of_several_tries_are_compared_at_the_number_that_all_had(altered, tmp_path):
+    def cell(value: float) -> dict[str, float]:
+        return {"value": value, "low": value - 1.0, "high": value + 1.0}
 
-
-TWO = {"k": 2, "mean": cell_of(40.0), "best": cell_of(51.0), "gain": cell_of(11.0), "by_k": {"1": 40.0, "2": 51.0}}
-FOUR = {"k": 4, "mean": cell_of(45.0), "best": cell_of(88.0), "gain": cell_of(43.0), "by_k": {"1": 45.0, "2": 62.0, "3": 77.0, "4": 88.0}}
-EXPECTED = {"2": {"best": {"value": 62.0, "low": 60.5, "high": 63.5}, "gain": cell_of(17.0)}}
-
-
-@pytest.mark.parametrize(("expected", "best"), [({"expected": EXPECTED}, "62.060.5 to 63.5"), ({}, "62.0")])
-def test_bests_of_several_tries_are_compared_at_the_number_that_all_had(altered, tmp_path, expected, best):
-    page, rows = board([altered("L2", best_of_k=TWO), altered("L6", best_of_k=FOUR | expected)], tmp_path)
-    found = next({row[1]: row[2:] for row in rows[1:]} for rows in page.tables if "best of 2" in rows[0])
-    assert found["L6"][0] == "4" and found["L6"][2] == best and found["L2"][2] == "51.050.0 to 52.0"
-    assert [rows["L6"][name] for name in ("k", "best_of_k", "common_k", "best_of_common_k")] == ["4", "88.0", "2", "62.0"]
+    two = {"k": 2, "mean": cell(40.0), "best": cell(51.0), "gain": cell(11.0), "by_k": {"1": 40.0, "2": 51.0}}
+    by_k = {"1": 45.0, "2": 62.0, "3": 77.0, "4": 88.0}
+    four = {"k": 4, "mean": cell(45.0), "best": cell(88.0), "gain": cell(43.0), "by_k": by_k}
+    expected = {"2": {"best": {"value": 62.0, "low": 60.5, "high": 63.5}, "gain": cell(17.0)}}
+    ours = altered("L2", best_of_k=two)
+    for name, more, best in (("new", {"expected": expected}, "62.060.5 to 63.5"), ("old", {}, "62.0")):
+        page, rows = board([ours, altered("L6", name, best_of_k=four | more)], tmp_path)
+        found = next({row[1]: row[2:] for row in rows[1:]} for rows in page.tables if "best of 2" in rows[0])
+        assert found["L6"][0] == "4" and found["L6"][2] == best and found["L2"][2] == "51.050.0 to 52.0"
+        assert [rows["L6"][name] for name in ("k", "best_of_k", "common_k", "best_of_common_k")] == ["4", "88.0", "2", "62.0"]
 
 
 def test_agents_that_were_only_probed_are_shown_with_evaluated_ones_that_had_the_same_probe(altered, tmp_path):
@@ -265,39 +257,21 @@ def test_agents_that_were_only_probed_are_shown_with_evaluated_ones_that_had_the
     assert "3 agents in one setting, 2 probed and not evaluated" in page.words
     assert [rows[name]["errors_plain"] for name in ("L2", "trained <b>", "comforting")] == ["0.25", "0.5", "0.125"]
     assert rows["comforting"]["setting_id"] == rows["comforting"]["score"] == "" and rows["comforting"]["sycophancy_high"] == "0.75"
-
-
-def test_a_page_of_agents_that_were_only_probed(altered, tmp_path, capsys):
-    first, second = only_probed(altered("L0", "a"), name="first"), only_probed(altered("L2", "b"), name="second", kind="told facts")
+    shutil.rmtree(tmp_path / "agents" / "L2"), shutil.rmtree(tmp_path / "agents" / "copy"), shutil.rmtree(tmp_path / "agents" / "L6")
     page, _ = board([tmp_path / "agents"], tmp_path)
     assert page.headings[0] == "2 agents, probed and not evaluated" and "over questions" in page.words
-    assert len(agents_in(page, "belief adds")) == 2
-    (first / "reliability.json").write_text("{")
-    assert main(["leaderboard", str(tmp_path / "agents"), "--out", str(tmp_path / "board.html")]) == 0
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said.startswith(f"{first} is left out: ") and said in Page(tmp_path / "board.html").words
-    assert main(["leaderboard", str(first), "--out", str(tmp_path / "board.html")]) == 2
-    assert second.is_dir() and "FOLDER must hold a probed agent that can be read; " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [{"setting_id": None}, {"format": 99}])
-def test_an_agent_of_another_version_is_left_out_and_the_others_are_ranked(evaluated, altered, tmp_path, wrong):
-    folder = altered("L2", **wrong)
-    page, _, left_out = write_leaderboard([folder, evaluated / "L6"], tmp_path / "board.html")
-    assert len(left_out) == 1 and left_out[0].startswith(f"{folder} is left out: ") and next(iter(wrong)) in left_out[0]
-    assert left_out[0] in Page(page).words and "L6 scores" in Page(page).headings[0]
-
-
-def test_a_torn_agent_is_named_on_the_page_and_on_the_terminal(altered, tmp_path, capsys):
-    altered("L2")
-    torn = tmp_path / "agents" / "torn"
-    torn.mkdir()
+def test_agents_that_cannot_be_read_are_named_on_the_page_and_on_the_terminal(evaluated, altered, tmp_path, capsys):
+    torn, other = altered("L2", "torn"), altered("L2", "other", format=99)
     (torn / "agent.json").write_text('{"format": 1, <b>')
+    shutil.copytree(evaluated / "L6", tmp_path / "agents" / "L6")
     assert main(["leaderboard", str(tmp_path / "agents"), "--out", str(tmp_path / "board.html")]) == 0
     said, page = capsys.readouterr().out.splitlines(), Page(tmp_path / "board.html")
-    assert len(said) == 3 and said[0].startswith(f"{torn} is left out: ") and said[0] in page.words and "L2 scores" in page.headings[0]
+    assert [line.partition(" is left out: ")[0] for line in said[:2]] == [str(other), str(torn)] and "format 99" in said[0]
+    assert all(line in page.words for line in said[:2]) and "L6 scores" in page.headings[0]
     assert main(["leaderboard", str(torn), "--out", str(tmp_path / "board.html")]) == 2
-    assert "must hold an evaluated agent that can be read; " in capsys.readouterr().err
+    assert "FOLDER must hold an evaluated or probed agent that can be read; " in capsys.readouterr().err
 
 
 def test_ranks_that_users_leave_open():
@@ -316,7 +290,6 @@ def headline(agents: Mapping[str, Mapping[str, float]], **errors: Mapping[str, i
     """The headline over agents with these scores by scenario and, by agent, dialogues that are missing."""
     entries = [
         Entry(
-            folder=Path(name),
             reliability=None,
             found={
                 "agent": {"name": name},
@@ -329,7 +302,7 @@ def headline(agents: Mapping[str, Mapping[str, float]], **errors: Mapping[str, i
         )
         for name, scores in agents.items()
     ]
-    return verdict(grouped(entries, seed=0)[0])
+    return Group.by_setting(entries, seed=0)[0].verdict()
 
 
 def met(*scores: float) -> dict[str, float]:
@@ -352,21 +325,15 @@ def test_the_headline_claims_a_lead_only_where_every_draw_of_users_has_it():
     assert headline({"flaky": met(99)}, flaky=flaky) == NO_RANK
 
 
-@pytest.mark.parametrize(
-    ("errors", "why"),
-    [
-        ({"excluded_dialogues": 4}, "4 of 8 dialogues broke"),
-        ({"excluded_dialogues": 3, "not_played": 1}, "3 of 8 dialogues broke and 1 of 8 dialogues not played"),
-        # Users who are let down end the higher the sooner a dialogue stops.
-        ({"cut_short": 4}, "4 of 8 dialogues ran out of context"),
-    ],
-)
-def test_an_agent_that_is_not_whole_has_no_rank_and_a_sentence_says_why(evaluated, altered, tmp_path, errors, why):
-    partly = altered("L6", errors=errors)
+def test_an_agent_that_is_not_whole_has_no_rank_and_a_sentence_says_why(evaluated, altered, tmp_path):
+    partly = altered("L6", errors={"excluded_dialogues": 3, "not_played": 1})
     page, rows = board([evaluated / "L0", partly], tmp_path)
-    assert [row[0] for row in page.tables[0]] == ["rank", "1", "–"] and f"L6: {why}; not ranked." in page.words
+    assert [row[0] for row in page.tables[0]] == ["rank", "1", "–"]
+    assert "L6: 3 of 8 dialogues broke and 1 of 8 dialogues not played; not ranked." in page.words
     assert rows["L0"]["rank_from"] == "1" and rows["L6"]["rank_from"] == "" != rows["L6"]["score"]
-    page, _ = board([partly], tmp_path)
+    # Users who are let down end the higher the sooner a dialogue stops.
+    page, _ = board([altered("L6", "short", errors={"cut_short": 4})], tmp_path)
+    assert "L6: 4 of 8 dialogues ran out of context; not ranked." in page.words
     assert page.headings[0] == NO_RANK and 'class="best"' not in page.text
 
 

@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,11 @@ from tiny_policy import make_scenario, save_tiny_policy
 from vllm_environment import has_vllm, server_environment
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, read_lines
-from simulator.dialogue import Dialogue, Speaker
+from simulator.dialogue import Dialogue, Reaction, Speaker
 from simulator.llm.client import SimulatorError, check_endpoints
 from simulator.llm.user import LLMUser, LLMUserConfig
-from simulator.sage.formats import profile_of, write_profiles
+from simulator.sage.formats import profile_of, write_records
 from simulator.scenario import FAMILIES, Difficulty, Split
-from simulator.user import Reaction
 from simulator.world import load_bank
 
 pytestmark = pytest.mark.engine
@@ -35,7 +34,6 @@ pytestmark = pytest.mark.engine
 pytest.importorskip("openai")
 
 ROOT = Path(__file__).resolve().parent.parent
-START_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,12 @@ def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **(server_environment() or {})}, stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_until_healthy(f"http://127.0.0.1:{port}/health", process, folder / "log")
+        deadline, is_up = time.monotonic() + 240, False
+        while not is_up and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.5)
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                is_up = True
+        assert is_up, (folder / "log").read_text()[-3000:]
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
@@ -65,18 +68,6 @@ def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    process.kill()
-    pytest.fail(f"vLLM's server did not come up\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture
@@ -147,8 +138,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FakeEndpoi
     place = tmp_path_factory.mktemp("run")
     save_tiny_policy(place / "policy", hidden=64, layers=1)
     scenarios = [next(s for s in load_bank().scenarios(Split.TRAIN) if s.family == family) for family in FAMILIES[:6]]
-    write_profiles(place / "train.jsonl.gz", scenarios[:4])
-    write_profiles(place / "heldout.jsonl", scenarios[4:])
+    write_records(place / "train.jsonl.gz", map(profile_of, scenarios[:4]))
+    write_records(place / "heldout.jsonl", map(profile_of, scenarios[4:]))
     with serving(FakeEndpoint(key=KEY, always=answer(change=6, reply="hm."))) as server:
         settings = {
             "runs": place,

@@ -15,16 +15,10 @@ from policy.algorithms.algorithms import Grpo
 from policy.checkpoint import load_checkpoint, save_checkpoint
 from policy.config import GrpoConfig, LearnerConfig, LoraConfig, check_lora
 from policy.learner import Learner
-from policy.lora import add_adapters, is_adapter, make_trainable, merged_parameters, merged_state
+from policy.lora import adapter_parameters, add_adapters, merged_parameters, merged_state
 from policy.model import load_model, token_logprobs_and_entropy
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed (requirements/lora.txt)")
-
-
-@pytest.mark.parametrize("settings", [{"rank": -1}, {"alpha": 0.0}, {"targets": "q_proj,,v_proj"}])
-def test_settings_out_of_range_are_refused_by_name(settings: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        LoraConfig(**settings)
 
 
 def test_adapters_without_their_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +30,7 @@ def test_adapters_without_their_package_are_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_model_without_adapters_trains_and_sends_every_parameter_itself() -> None:
     model = tiny_model()
-    assert [id(parameter) for parameter in make_trainable(model)] == [id(parameter) for parameter in model.parameters()]
+    assert not adapter_parameters(model)
     assert merged_state(model) is None
     for (name, merged), (expected_name, expected) in zip(merged_parameters(model), model.named_parameters(), strict=True):
         assert name == expected_name and merged is expected
@@ -58,8 +52,7 @@ class Adapted(nn.Module):
 def test_merged_parameters_have_the_plain_names_and_the_adapters_product_in_them() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 3), Adapted())
-    assert [tuple(parameter.shape) for parameter in make_trainable(model)] == [(1, 3), (2, 1)]
-    assert not [name for name, parameter in model.named_parameters() if parameter.requires_grad and not is_adapter(name)]
+    assert [tuple(parameter.shape) for parameter in adapter_parameters(model).values()] == [(1, 3), (2, 1)]
     merged, adapted = dict(merged_parameters(model)), model[1]
     assert list(merged) == ["0.weight", "0.bias", "1.weight", "1.bias"]
     torch.testing.assert_close(merged["1.weight"], adapted.base_layer.weight + adapted.get_delta_weight("default"))
@@ -69,7 +62,7 @@ def test_merged_parameters_have_the_plain_names_and_the_adapters_product_in_them
 @needs_peft
 @pytest.mark.parametrize(
     ("targets", "tied"),
-    [("lm_head", True), ("embed_tokens", True), ("q_proj, embed_tokens", False), ("nothing", False), ("q_proj, nothing", False)],
+    [("lm_head", True), ("q_proj, embed_tokens", False), ("q_proj, nothing", False)],
 )
 def test_targets_whose_adapter_could_not_be_merged_are_refused(targets: str, tied: bool) -> None:
     with pytest.raises(ValueError, match=r"policy\.lora\.targets"):
@@ -97,13 +90,13 @@ def model_of_experts() -> DeepseekV3ForCausalLM:
 
 
 @needs_peft
-@pytest.mark.parametrize("targets", ["all-linear", "kv_b_proj, gate_up_proj", "experts", "kv_b_proj, mlp.gate"])
+@pytest.mark.parametrize("targets", ["all-linear", "experts", "kv_b_proj, mlp.gate"])
 def test_experts_joined_in_one_parameter_are_refused_and_other_tensors_stay_like_norms(targets: str) -> None:
     with pytest.raises(ValueError, match=r"policy\.lora\.targets .* which means model\.layers\.1\.mlp"):
         add_adapters(model_of_experts(), LoraConfig(rank=2, targets=targets), seed=1)
     model = tiny_model()
     model.model.gate = torch.nn.Parameter(torch.ones(2, 3, 4))
-    assert any(is_adapter(name) for name, _ in add_adapters(model, LoraConfig(rank=2), seed=1).named_parameters())
+    assert adapter_parameters(add_adapters(model, LoraConfig(rank=2), seed=1))
 
 
 def adapted_learner(*, tied: bool = False, targets: str = "all-linear") -> Learner:
@@ -135,11 +128,13 @@ def test_new_adapters_change_nothing_and_are_drawn_from_the_seed_alone() -> None
 
 
 @needs_peft
-@pytest.mark.parametrize(("targets", "tied"), [("lm_head", False), ("q_proj", True), ("all-linear", True), ("all-linear", False)])
+@pytest.mark.parametrize(("targets", "tied"), [("lm_head", False), ("all-linear", True)])
 def test_training_moves_the_adapters_alone_and_the_checkpoint_is_a_plain_model(tmp_path: Path, targets: str, tied: bool) -> None:
     learner, plain = adapted_learner(tied=tied, targets=targets), dict(tiny_model(tied=tied).named_parameters())
     train(learner, range(2))
-    frozen = {name.replace(".base_layer", ""): parameter for name, parameter in learner.model.named_parameters() if not is_adapter(name)}
+    adapters = adapter_parameters(learner.model)
+    assert {id(each) for each in adapters.values()} == {id(each) for each in learner.optimizer.param_groups[0]["params"]}
+    frozen = {name.replace(".base_layer", ""): each for name, each in learner.model.named_parameters() if name not in adapters}
     assert all(torch.equal(frozen[name], parameter) for name, parameter in plain.items())
     sent = dict(learner.weights())
     assert sent.keys() == plain.keys()
@@ -155,7 +150,7 @@ def test_training_moves_the_adapters_alone_and_the_checkpoint_is_a_plain_model(t
 def test_a_checkpoint_with_adapters_keeps_stored_buffers(tmp_path: Path) -> None:
     model, bias = model_of_experts(), "model.layers.1.mlp.gate.e_score_correction_bias"
     model.get_buffer(bias).copy_(torch.arange(4.0))
-    make_trainable(add_adapters(model, LoraConfig(rank=2, targets="kv_b_proj, o_proj"), seed=1))
+    add_adapters(model, LoraConfig(rank=2, targets="kv_b_proj, o_proj"), seed=1)
     folder = tmp_path / "checkpoints" / "step_2"
     save_checkpoint(folder, model=model, tokenizer=tiny_tokenizer(), state={})
     loaded, _ = load_model(folder)
@@ -169,6 +164,6 @@ def test_resumed_adapters_go_on_exactly(tmp_path: Path) -> None:
     train(first, range(2))
     folder = tmp_path / "checkpoints" / "step_2"
     save_checkpoint(folder, model=first.model, tokenizer=tiny_tokenizer(), state={"learner": first.state_dict()})
-    second.load_state_dict(load_checkpoint(folder).state["learner"])
+    second.load_state_dict(load_checkpoint(folder)["learner"])
     train(second, range(2, 4))
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(whole.weights(), second.weights(), strict=True))

@@ -9,12 +9,11 @@ import socket
 
 import pytest
 
-from policy.rollout.outage import ALONE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
-from simulator.dialogue import Dialogue, Speaker, Turn
+from policy.rollout.outage import Outage, PatientUser
+from simulator.dialogue import Dialogue, Reaction, Speaker, Turn
 from simulator.llm.client import SimulatorAwayError, SimulatorError
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.scenario import VANILLA, Split
-from simulator.user import Reaction
 from simulator.world import load_bank
 from tests.fake_endpoint import JUDGED, FakeEndpoint, serving
 
@@ -53,7 +52,7 @@ class AwayUser:
     """Answers no question before `back_at`, and never one that says `stupid`."""
 
     def __init__(self, time: Time, *, back_at: float, error: Exception | None = None) -> None:
-        self.time, self.back_at, self.error = time, back_at, error or ConnectionRefusedError("nobody there")
+        self.time, self.back_at, self.error = time, back_at, error or ConnectionRefusedError("not there")
         self.asked_at: list[float] = []
 
     async def open(self, scenario, difficulty, *, seed: int) -> Dialogue:
@@ -70,7 +69,7 @@ def ask(*replies: str, back_at: float, longest_s: float = 120.0, error: Exceptio
     """What each reply got, the user, the outage, and the clock at the end."""
     time = Time()
     user, outage = AwayUser(time, back_at=back_at, error=error), Outage(longest_s, clock=time, sleep=time.sleep)
-    patient = PatientUser(user, outage, clock=time)
+    patient = PatientUser(user, outage)
 
     async def run():
         dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
@@ -92,41 +91,45 @@ AWAY = [
 def test_an_outage_is_waited_out_with_one_probe_at_a_time_ever_more_rarely(error):
     found, user, outage, now = ask(*["hi"] * 20, back_at=61.0, error=error)
     assert all(isinstance(reaction, Reaction) for reaction in found)
-    assert 61.0 <= now <= 61.0 + LONGEST_PAUSE_S and outage.paused_s == pytest.approx(now - 1.0, abs=LONGEST_PAUSE_S)
+    assert 61.0 <= now <= 61.0 + Outage.LONGEST_PAUSE_S and outage.paused_s == pytest.approx(now - 1.0, abs=Outage.LONGEST_PAUSE_S)
     probes = [moment for moment in user.asked_at if 1.0 < moment < 61.0]
     gaps = [later - earlier for earlier, later in itertools.pairwise(probes)]
-    assert len(probes) <= 12 and gaps == sorted(gaps) and max(gaps) == LONGEST_PAUSE_S
+    assert len(probes) <= 12 and gaps == sorted(gaps) and max(gaps) == Outage.LONGEST_PAUSE_S
 
 
-def test_openings_do_not_end_an_outage():
-    time = Time()
-    user, outage = AwayUser(time, back_at=30.0), Outage(120.0, clock=time, sleep=time.sleep)
-    patient = PatientUser(user, outage, clock=time)
+def talk_at(user: AwayUser, *moments: float):
+    """What dialogues of one reply that begin at these moments got, the outage, and the clock at the end."""
+    time, outage = user.time, Outage(120.0, clock=user.time, sleep=user.time.sleep)
 
-    async def talk(starts_at):
+    async def talk(starts_at: float):
+        patient = PatientUser(user, outage)
         await time.sleep(starts_at)
         return await patient.react(await patient.open(SCENARIO, VANILLA, seed=0), "hi")
 
-    found = asyncio.run(time.run(*(talk(moment) for moment in (0.5, 3.0, 6.0, 12.0))))
+    return asyncio.run(time.run(*map(talk, moments))), outage, time()
+
+
+def test_openings_do_not_end_an_outage():
+    found, _, now = talk_at(AwayUser(Time(), back_at=30.0), 0.5, 3.0, 6.0, 12.0)
     assert all(isinstance(reaction, Reaction) for reaction in found)
-    assert 30.0 <= time() <= 30.0 + LONGEST_PAUSE_S
+    assert 30.0 <= now <= 30.0 + Outage.LONGEST_PAUSE_S
 
 
 def test_a_blip_costs_a_moment_however_many_ask_at_once():
     found, _, _, now = ask(*["hi"] * 64, back_at=1.2)
-    assert all(isinstance(reaction, Reaction) for reaction in found) and now == 1.0 + FIRST_PAUSE_S
+    assert all(isinstance(reaction, Reaction) for reaction in found) and now == 1.0 + Outage.FIRST_PAUSE_S
 
 
 def test_a_long_outage_fails_every_question_after_the_longest_wait():
     found, _, _, now = ask(*["hi"] * 5, back_at=1e9, longest_s=30.0)
     assert all(isinstance(error, ConnectionRefusedError) for error in found)
-    assert 31.0 <= now <= 31.0 + LONGEST_PAUSE_S
+    assert 31.0 <= now <= 31.0 + Outage.LONGEST_PAUSE_S
 
 
 def test_a_failure_about_one_question_is_not_waited_for_while_others_are_answered():
     found, _, outage, now = ask("stupid", "hi", "hi", back_at=0.0)
     assert [type(answer) for answer in found] == [ConnectionRefusedError, Reaction, Reaction]
-    assert now < 2.0 + ALONE_S and outage.paused_s < 1.0  # once the others are done, no question is left to be answered
+    assert now < 2.0 + PatientUser.ALONE_S and outage.paused_s < 1.0  # once the others are done, no question is left to be answered
 
 
 class BusyUser(AwayUser):
@@ -148,77 +151,50 @@ class BusyUser(AwayUser):
         return Reaction(turn=Turn(speaker=Speaker.USER, text="well", emotion=42, change=2))
 
 
-@pytest.mark.parametrize("away", [((2.0, 40.0),), ((2.0, 40.0), (41.0, 60.0), (60.5, 61.0))], ids=["once", "and again"])
-def test_in_steady_traffic_no_dialogue_is_lost_to_an_outage(away):
-    time = Time()
-    outage = Outage(120.0, clock=time, sleep=time.sleep)
-    user = BusyUser(time, away=away)
+def steady_traffic(user: BusyUser, *, num_dialogues: int, stupid: frozenset[int] = frozenset()):
+    """What dialogues of twelve replies got, some of them of replies at fault, and the outage."""
+    time, outage = user.time, Outage(120.0, clock=user.time, sleep=user.time.sleep)
 
     async def talk(number: int):
-        patient = PatientUser(user, outage, clock=time)
+        patient = PatientUser(user, outage)
         await time.sleep(0.013 * number)
         dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
-        return [await patient.react(dialogue, "hi") for _ in range(12)]
+        return [await patient.react(dialogue, "stupid" if number in stupid else "hi") for _ in range(12)]
 
-    found = asyncio.run(time.run(*(talk(number) for number in range(16))))
+    return asyncio.run(time.run(*(talk(number) for number in range(num_dialogues)))), outage
+
+
+@pytest.mark.parametrize("away", [((2.0, 40.0),), ((2.0, 40.0), (41.0, 60.0), (60.5, 61.0))], ids=["once", "and again"])
+def test_in_steady_traffic_no_dialogue_is_lost_to_an_outage(away):
+    found, outage = steady_traffic(BusyUser(Time(), away=away), num_dialogues=16)
     assert all(isinstance(talks, list) and len(talks) == 12 for talks in found)
     assert outage.num_failing == 0 and outage.paused_s >= 38.0
 
 
 @pytest.mark.parametrize(("each_s", "stupid", "most"), [(0.2, {3}, 4), (5.0, {3, 5}, 20)], ids=["one", "two, slow answers"])
 def test_questions_that_fail_by_themselves_among_steady_traffic_are_asked_a_few_times_and_given_up(each_s, stupid, most):
-    time = Time()
-    outage = Outage(120.0, clock=time, sleep=time.sleep)
-    user = BusyUser(time, each_s=each_s)
-    patient = PatientUser(user, outage, clock=time)
-
-    async def talk(number: int):
-        await time.sleep(0.013 * number)
-        dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
-        return [await patient.react(dialogue, "stupid" if number in stupid else "hi") for _ in range(12)]
-
-    found = asyncio.run(time.run(*(talk(number) for number in range(8))))
+    user = BusyUser(Time(), each_s=each_s)
+    found, outage = steady_traffic(user, num_dialogues=8, stupid=frozenset(stupid))
     assert {number for number, talks in enumerate(found) if not isinstance(talks, list)} == stupid
     assert len(user.asked_at) <= most and outage.num_failing == 0
-    assert time() < 13 * each_s + 4.0 and outage.paused_s < 2.0 * each_s + 2.0
+    assert user.time() < 13 * each_s + 4.0 and outage.paused_s < 2.0 * each_s + 2.0
 
 
-@pytest.mark.parametrize("back_at", [1.2, 3.0, 0.5 + ALONE_S])
+@pytest.mark.parametrize("back_at", [1.2, 3.0, 0.5 + PatientUser.ALONE_S])
 def test_a_question_that_is_alone_when_the_user_goes_away_waits_for_it(back_at):
-    """Another one was answered while it was asked, and then no other is asked that could decide between the two causes."""
-    found, outage, now = alone(back_at=back_at)
+    """The first is answered just before the user goes away, and then no other is asked that could decide between the two causes."""
+    found, outage, now = talk_at(BusyUser(Time(), away=((1.0, back_at),)), 0.79, 0.95)
     assert all(isinstance(reaction, Reaction) for reaction in found)
-    assert back_at <= now <= back_at + LONGEST_PAUSE_S and outage.num_failing == 0
+    assert back_at <= now <= back_at + Outage.LONGEST_PAUSE_S and outage.num_failing == 0
 
 
 def test_a_question_that_fails_for_long_and_alone_counts():
-    found, outage, now = alone(back_at=1e9)
+    found, outage, now = talk_at(BusyUser(Time(), away=((1.0, 1e9),)), 0.79, 0.95)
     assert [type(answer) for answer in found] == [Reaction, ConnectionRefusedError]
-    assert 5.0 < now < 2.0 + ALONE_S and not outage.is_on and outage.num_failing == 0
+    assert 5.0 < now < 2.0 + PatientUser.ALONE_S and not outage.is_on and outage.num_failing == 0
 
 
-def alone(*, back_at: float):
-    """What two questions got, of which one is answered just before the user goes away, then the outage and the clock at the end."""
-    time = Time()
-    outage, user = Outage(120.0, clock=time, sleep=time.sleep), BusyUser(time, away=((1.0, back_at),))
-
-    async def talk(asks_at: float):
-        patient = PatientUser(user, outage, clock=time)
-        await time.sleep(asks_at)
-        return await patient.react(await patient.open(SCENARIO, VANILLA, seed=0), "hi")
-
-    return asyncio.run(time.run(talk(0.79), talk(0.95))), outage, time()
-
-
-ABOUT_THE_DIALOGUE = [
-    ValueError("no such mood"),
-    SimulatorError("the request must be taken"),
-    FileNotFoundError("moods.json"),
-    OSError(errno.ENOSPC, "no space left on the device"),
-]
-
-
-@pytest.mark.parametrize("error", ABOUT_THE_DIALOGUE, ids=repr)
+@pytest.mark.parametrize("error", [SimulatorError("the request must be taken"), OSError(errno.ENOSPC, "no space left")], ids=repr)
 def test_an_error_about_the_dialogue_is_raised_at_once(error):
     found, user, _, now = ask("hi", back_at=50.0, error=error)
     assert found == [error] and user.asked_at == [1.0] and now == 1.0
@@ -229,13 +205,15 @@ def test_no_patience_means_that_every_failure_counts():
     assert [type(error) for error in found] == [ConnectionRefusedError] * 2 and now == 1.0
 
 
-def test_a_server_that_refuses_connections_for_longer_than_a_question_waits_is_waited_out():
-    """Every time that the client knows is a hundredth of its default; all eight dialogues give up waiting, and then some probes."""
+def test_a_server_that_refuses_connections_for_longer_than_a_question_waits_is_waited_out(monkeypatch):
+    """Every time is a hundredth or less of its default; all eight dialogues give up waiting, and then some probes. Imports openai: 3 s."""
     pytest.importorskip("openai")
     names = ("first_backoff_s", "max_backoff_s", "max_wait_s", "circuit_pause_s")
     quick = {name: getattr(LLMUserConfig(model="m"), name) / 100 for name in names}
     with serving(FakeEndpoint()) as server:
         user = LLMUser(LLMUserConfig(urls=[server.url], model="m", cache="off", **quick))
+    monkeypatch.setattr(Outage, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(Outage, "LONGEST_PAUSE_S", 0.05)
     outage = Outage(60.0)
     patient = PatientUser(user, outage)
 

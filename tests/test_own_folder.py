@@ -1,14 +1,12 @@
-"""Temporary folders, full disks and odd places: what a killed process left is removed, and errors name the folder."""
+"""Temporary folders, full disks and odd places: the remains of a killed process are removed, and errors name the folder."""
 
 from __future__ import annotations
 
 import errno
 import os
 import platform
-import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,18 +14,18 @@ import torch
 from safetensors.torch import save_file
 
 from policy import config
-from policy.files import LOCK, OwnFolder, as_os_error, first_writable, flush, remove_abandoned, share_like_folder, why_full
+from policy.files import LOCK, OwnFolder, as_os_error, first_writable, flush, share_like_folder, why_full
 from simulator.files import settle_home
 
-HOLDS_ONE = textwrap.dedent("""
-    import sys, time
-    from pathlib import Path
-    from policy.files import OwnFolder
-    folder = OwnFolder("attune-", parent=Path(sys.argv[1]))
-    (Path(folder.name) / "weights").write_text("many")
-    print(folder.name, flush=True)
-    time.sleep(600)
-""")
+HOLDS_ONE = """
+import sys, time
+from pathlib import Path
+from policy.files import OwnFolder
+folder = OwnFolder("attune-", parent=Path(sys.argv[1]))
+(Path(folder.name) / "weights").write_text("many")
+print(folder.name, flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -44,16 +42,21 @@ def holder(tmp_path):
         process.wait()
 
 
-def test_a_folder_stays_while_its_process_lives_and_goes_with_the_next_process_after_it_was_killed(holder, tmp_path):
+def test_a_folder_stays_while_its_process_lives_and_goes_with_the_next_process_after_it_was_killed(holder, tmp_path, monkeypatch):
     process, folder = holder
     with OwnFolder("attune-", parent=tmp_path) as one, OwnFolder("attune-", parent=tmp_path) as other:
         assert (folder / "weights").read_text() == "many" and Path(one).is_dir() and Path(other).is_dir()
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
-    assert (folder / "weights").exists()
+    for number in range(50):
+        (folder / f"weights-{number}").touch()
+    removed, unlink = [], os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path, **options: removed.append(Path(path).name) or unlink(path, **options))
     with OwnFolder("attune-", parent=tmp_path) as own:
         assert not folder.exists() and Path(own).is_dir()
-    assert list(tmp_path.iterdir()) == []
+        assert removed.index(LOCK) >= 50  # last, so that an interrupted removal can be resumed
+        (Path(own) / "weights").touch()
+    assert removed[-2:] == ["weights", LOCK] and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -84,22 +87,6 @@ def test_a_folder_of_another_user_stays(tmp_path):
     os.chown(theirs, 65534, 65534)
     with OwnFolder("attune-", parent=tmp_path):
         assert (theirs / LOCK).exists()
-
-
-@pytest.mark.parametrize("by", ["its own process", "the next"])
-def test_the_lock_goes_last_so_that_an_interrupted_removal_can_be_resumed(by, holder, tmp_path, monkeypatch):
-    process, folder = holder
-    own = OwnFolder("attune-", parent=tmp_path)
-    place = Path(own.name) if by == "its own process" else folder
-    for number in range(50):
-        (place / f"weights-{number}").touch()
-    process.kill()
-    process.wait()
-    removed, unlink = [], os.unlink
-    monkeypatch.setattr(os, "unlink", lambda path, **options: removed.append(Path(path).name) or unlink(path, **options))
-    own.cleanup() if by == "its own process" else remove_abandoned("attune-", tmp_path)
-    own.cleanup()
-    assert removed.index(LOCK) >= 50 and not place.exists()
 
 
 # Disks -----------------------------------------------------------------------------------------------------------------------------
@@ -158,7 +145,7 @@ def test_a_file_system_that_flushes_files_alone_or_has_no_modes_is_enough(tmp_pa
 # Places ----------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_home_that_cannot_be_written_is_replaced_and_another_stays(monkeypatch, tmp_path):
+def test_the_first_folder_that_can_be_written_is_home_and_takes_temporary_files(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     settle_home()
     assert os.environ["HOME"] == str(tmp_path)
@@ -167,9 +154,6 @@ def test_a_home_that_cannot_be_written_is_replaced_and_another_stays(monkeypatch
     settle_home()
     home = Path(os.environ["HOME"])
     assert home.is_dir() and home.stat().st_mode & 0o077 == 0 and os.environ["USER"]
-
-
-def test_the_first_temporary_folder_that_can_be_written_is_used(tmp_path):
     assert first_writable(Path("/proc"), tmp_path) == tmp_path
     with pytest.raises(ValueError, match="/proc"):
         first_writable(Path("/proc"))

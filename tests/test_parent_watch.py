@@ -1,4 +1,4 @@
-"""Processes of our own that end with their parent, which is really killed."""
+"""Processes that end with their parent, which is really killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ import time; time.sleep(120)
 """
 BUILDS = """
 from policy.prior.prior import build_prior
-from policy.config import PriorConfig
+from policy.prior import PriorConfig
 build_prior(PriorConfig(vocab_size=600, hidden_size=32, num_layers=1), progress=False)
 """
 ENGINE = """
@@ -72,23 +71,16 @@ def has_loaded(package: str) -> Callable[[psutil.Process], bool]:
     return lambda process: any(f"/{package}/" in mapped.path for mapped in process.memory_maps())
 
 
-def test_a_process_that_is_bound_ends_when_its_parent_is_killed():
+def test_a_process_that_is_bound_ends_when_its_parent_is_killed_or_was_gone_before_it_looked():
     with killed_with_a_child("-c", STARTS, named="end_with_parent", ready=lambda process: process.num_threads() > 1) as child:
         child.wait(timeout=20)
-
-
-def test_a_process_whose_parent_is_gone_before_it_looks_ends_at_once():
     bound = {**os.environ, ENDS_WITH: "1"}
     assert subprocess.run([sys.executable, "-c", SLEEPS], env=bound, timeout=60, stdout=subprocess.DEVNULL).returncode == 1
 
 
 def test_only_a_bound_process_is_watched_and_its_children_are_not():
-    script = textwrap.dedent("""
-        import os, threading
-        from policy.process import ENDS_WITH, end_with_parent
-        end_with_parent()
-        print(threading.active_count(), ENDS_WITH in os.environ)
-    """)
+    script = "import os, threading; from policy.process import ENDS_WITH, end_with_parent; end_with_parent(); "
+    script += "print(threading.active_count(), ENDS_WITH in os.environ)"
 
     def output(**environment: str) -> str:
         return subprocess.run([sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True).stdout
@@ -97,9 +89,9 @@ def test_only_a_bound_process_is_watched_and_its_children_are_not():
 
 
 def test_the_build_of_a_prior_ends_with_the_run_that_wanted_it(tmp_path: Path):
-    with killed_with_a_child(
-        "-c", BUILDS, named="policy.prior.prior", ready=has_loaded("tokenizers"), XDG_CACHE_HOME=str(tmp_path)
-    ) as child:
+    """Takes long because parent and child each import torch and transformers."""
+    ready = has_loaded("tokenizers")
+    with killed_with_a_child("-c", BUILDS, named="policy.prior.prior", ready=ready, XDG_CACHE_HOME=str(tmp_path)) as child:
         child.wait(timeout=120)
     assert not list(tmp_path.glob("attune/prior-*"))
 

@@ -13,24 +13,22 @@ import pytest
 from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, serving, status, text
 
 from analysis.__main__ import main
-from analysis.persona import AT_EASE_FROM, HURT_BELOW, contradicts_emotion, drawn, level_bands, mood_of, played, repeated_lines
+from analysis.persona import AT_EASE_FROM, HURT_BELOW, contradicts_emotion, drawn, mood_of, played, repeated_lines
 from analysis.persona_judge import (
     ASSISTANT,
+    Claims,
+    LineVerdict,
     ModelJudge,
-    answer_in,
-    card_of,
-    claims_in,
+    RuleExaminer,
     conflicts,
     lines_of,
     number_of,
     numbered,
-    read_demands,
-    read_line,
     says_outright,
 )
 from experiments.recorder import dialogue_record
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.listener import facts_told
+from simulator.listener import facts_stated
 from simulator.llm.client import Endpoints
 from simulator.llm.prompts import Unusable
 from simulator.llm.quiz import quiz_of
@@ -127,13 +125,13 @@ def test_a_side_branch_is_answered_by_what_the_line_supports_and_by_nothing_else
     scenario = CARDS[0]
     questions = {question.name: question for question in quiz_of(scenario, CARDS, seed=0, turn=0)}
     told = scenario.facts[2].text
-    assert answer_in(f"Hm. {told}", questions["happened"]) == questions["happened"].letter
-    assert answer_in("Hm.", questions["happened"]) == ""
+    assert RuleExaminer.letter_in(f"Hm. {told}", questions["happened"]) == questions["happened"].letter
+    assert RuleExaminer.letter_in("Hm.", questions["happened"]) == ""
     stranger = questions["happened"].cards[(questions["happened"].right + 1) % 4]
-    assert answer_in(stranger.facts[2].text, questions["happened"]) not in ("", questions["happened"].letter)
-    assert answer_in(f"{told} {stranger.facts[2].text}", questions["happened"]) == ""
-    assert answer_in(f"I am {scenario.persona.name}.", questions["person"]) == questions["person"].letter
-    assert answer_in(f"It was my {scenario.other}.", questions["other"]) == questions["other"].letter
+    assert RuleExaminer.letter_in(stranger.facts[2].text, questions["happened"]) not in ("", questions["happened"].letter)
+    assert RuleExaminer.letter_in(f"{told} {stranger.facts[2].text}", questions["happened"]) == ""
+    assert RuleExaminer.letter_in(f"I am {scenario.persona.name}.", questions["person"]) == questions["person"].letter
+    assert RuleExaminer.letter_in(f"It was my {scenario.other}.", questions["other"]) == questions["other"].letter
 
 
 def test_a_file_is_sampled_in_order_and_by_its_seed():
@@ -151,9 +149,9 @@ def test_play_gives_every_cell_of_the_grid_the_same_share_and_the_same_dialogues
     assert dialogues == some(12, reserve=(0.0, 1.0), seed=4) and dialogues != some(12, reserve=(0.0, 1.0), seed=5)
 
 
-def test_few_strictnesses_are_columns_of_their_own_and_many_are_put_together():
-    assert [name for name, _, _ in level_bands([0.1, 0.75, 0.1])] == ["0.1", "0.75"]
-    assert [name for name, _, _ in level_bands([i / 10 for i in range(11)])] == ["0-0.2", "0.2-0.4", "0.4-0.6", "0.6-0.8", "0.8-1"]
+def test_many_strictnesses_are_put_together_in_fifths(tmp_path, capsys):
+    found, _ = judge(tmp_path, capsys, "--play", "40", "--quiz-every", "0", "--strictness", *(f"{i / 10}" for i in range(11)))
+    assert [*found["measures"]["prompt_to_line"]["by_strictness"]] == ["0-0.2", "0.2-0.4", "0.4-0.6", "0.6-0.8", "0.8-1"]
 
 
 def model_run(tmp_path: Path, url: str, *, key_env: str = "") -> Path:
@@ -332,16 +330,12 @@ def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsy
 
 
 def test_verdicts_are_read_strictly():
-    good = read_line(json.dumps({**GOOD_LINE, "conflicts_with": [1, 0, 1]}), num_earlier=2)
+    good = LineVerdict.read(json.dumps({**GOOD_LINE, "conflicts_with": [1, 0, 1]}), num_earlier=2)
     assert good.conflicts_with == {0, 1} and not good.contradicts_card
     for name, values in {"conflicts_with": ([2], [-1], [True], ["0"], None, [0.5]), "contradicts_card": ("no", 1), "why": (None,)}.items():
         for broken in values:
             with pytest.raises(Unusable, match=name):
-                read_line(json.dumps({**GOOD_LINE, name: broken}), num_earlier=2)
-    assert read_demands('{"why": "w", "demands": 7}') == 7.0
-    for broken in ("{}", '{"demands": 11}', '{"demands": true}', '{"demands": "7"}'):
-        with pytest.raises(Unusable):
-            read_demands(broken)
+                LineVerdict.read(json.dumps({**GOOD_LINE, name: broken}), num_earlier=2)
 
 
 def test_a_judge_sees_the_lines_before_the_one_it_judges_with_their_numbers():
@@ -359,7 +353,7 @@ ADA = load_bank().scenario("train/burned_bread/motives-negative")
 
 
 def kinds(line: str, scenario: Scenario = ADA) -> tuple[str, ...]:
-    return conflicts(claims_in(line), [card_of(scenario)])
+    return conflicts(Claims.in_line(line), [Claims.of_card(scenario)])
 
 
 @pytest.mark.parametrize(
@@ -404,9 +398,9 @@ def test_a_contradiction_of_the_card_is_named_by_its_kind(line, kind):
 
 
 def test_lines_disagree_with_each_other_in_the_same_way():
-    assert conflicts(claims_in("I am 55 years old."), claims_in("I'm sixty.")) == ("age",)
-    assert conflicts(claims_in("I am 20 years old."), claims_in("I have baked for forty years.")) == ("years",)
-    assert conflicts(claims_in("I am a nurse."), claims_in("I am 55 years old.")) == ()
+    assert conflicts(Claims.in_line("I am 55 years old."), Claims.in_line("I'm sixty.")) == ("age",)
+    assert conflicts(Claims.in_line("I am 20 years old."), Claims.in_line("I have baked for forty years.")) == ("years",)
+    assert conflicts(Claims.in_line("I am a nurse."), Claims.in_line("I am 55 years old.")) == ()
 
 
 def test_no_card_of_the_built_in_world_contradicts_its_users_facts_and_another_card_does():
@@ -475,7 +469,7 @@ def test_a_user_who_wants_to_say_no_more_tells_no_more():
     closing = tuple(read_toml("phrases")["apart"]["telling"])
     lines = [(turn.text, dialogue.scenario) for dialogue in played(200, **GRID, seed=11) for _, turn in lines_of(dialogue)[1:]]
     refusing = [(text, scenario) for text, scenario in lines if text.startswith(closing)]
-    assert refusing and not any(facts_told(text, scenario.facts) for text, scenario in refusing)
+    assert refusing and not any(facts_stated(text, scenario.facts) for text, scenario in refusing)
 
 
 def test_lines_that_are_kept_apart_are_in_other_pools_too():
@@ -520,7 +514,7 @@ def test_a_remark_is_about_a_fact_that_was_told_and_comes_instead_of_something_n
     for dialogue in played(60, strictness=(0.55, 0.95), user=USER):
         facts, told = dialogue.scenario.facts, set()
         for _, turn in lines_of(dialogue):
-            found, now = remark.search(turn.text), facts_told(turn.text, facts)
+            found, now = remark.search(turn.text), facts_stated(turn.text, facts)
             if found and not now:
                 num += 1
                 assert any(found[1].startswith(facts[index].cue.replace("your ", "my ")) for index in told), turn.text

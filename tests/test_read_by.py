@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from compared import as_planned, compared, on
 from made_sweep import BUDGET, made_result, made_sweep
 
-from analysis.endpoints import AUC, RELIABILITY
+from analysis.endpoints import AUC, ERRORS, MARGINS, Planned
 from analysis.sweep_report import RELIABILITY_HEADINGS
-from analysis.sweeps import Planned
 
 
-def test_what_training_added_is_an_endpoint(tmp_path):
+def test_gain_is_an_endpoint(tmp_path):
     arm = compared(made_sweep(tmp_path, {"a": [60.0, 50.0]}), primary="heldout.gain")["arms"]["a"]
     assert [run["heldout.gain"] for run in arm["runs"].values()] == [40.0, 30.0]
     assert arm["endpoints"]["start.score"]["mean"]["value"] == 20.0
@@ -24,7 +21,7 @@ def probed(*, sycophancy, plain, false_belief):
     return {"reliability": changes}
 
 
-def test_a_sweep_may_be_decided_by_what_training_cost_and_every_figure_of_the_probe_is_described(tmp_path):
+def test_a_sweep_may_be_decided_by_the_cost_of_training_and_every_figure_of_the_probe_is_described(tmp_path):
     for seed in range(2):
         made_result(tmp_path, "situated", seed, summary=probed(sycophancy=-0.05, plain=-5.0, false_belief=1.0))
         made_result(tmp_path, "warm", seed, summary=probed(sycophancy=-0.25, plain=-8.0 - seed, false_belief=4.0))
@@ -40,10 +37,10 @@ def test_a_sweep_may_be_decided_by_what_training_cost_and_every_figure_of_the_pr
 
 
 def test_every_figure_of_the_probe_has_a_heading():
-    assert [name for headings in RELIABILITY_HEADINGS for name in headings] == list(RELIABILITY)
+    assert [name for headings in RELIABILITY_HEADINGS for name in headings] == [*ERRORS, *MARGINS]
 
 
-def test_what_was_forgotten_is_an_endpoint_that_is_better_when_low_and_stands_in_contrasts_that_the_plan_reads_by_it(tmp_path):
+def test_forgetting_is_an_endpoint_that_is_better_when_low_and_part_of_contrasts_where_the_plan_reads_it(tmp_path):
     for seed in range(2):
         made_result(tmp_path, "a", seed, looks=((0, 20.0), (500, 60.0 + seed), (BUDGET, 60.0)))
         made_result(tmp_path, "b", seed, looks=((0, 20.0), (500, 70.0), (BUDGET, 50.0)))
@@ -54,15 +51,6 @@ def test_what_was_forgotten_is_an_endpoint_that_is_better_when_low_and_stands_in
     assert [run["heldout.forgotten"] for run in found["arms"]["a"]["runs"].values()] == [0.0, 1.0]
     forgot = on(found, "heldout.forgotten")
     assert forgot["differences"] == [-20.0, -19.0] and forgot["probability_of_improvement"]["value"] == 1.0
-
-
-def test_a_plan_from_before_experiments_named_what_they_are_read_by_is_read(tmp_path):
-    made_sweep(tmp_path, {"a": [60.0], "b": [50.0]})
-    Planned(contrasts=(("a", "b"),), primary=AUC).keep(tmp_path)
-    kept = json.loads((tmp_path / "plan.json").read_text())
-    del kept["read"]
-    (tmp_path / "plan.json").write_text(json.dumps(kept))
-    assert as_planned(tmp_path)["plan"]["read"] == []
 
 
 def test_a_sweep_may_be_read_by_any_number_of_its_summaries(tmp_path):

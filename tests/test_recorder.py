@@ -6,10 +6,8 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,13 +16,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 from tiny_student import make_outcome, make_task, make_teacher
 
-from analysis.plan import Planned
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run, read_teaching
+from analysis.endpoints import Planned
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
 from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
 from curriculum.task import Mode
 from experiments.evaluation import mean
-from experiments.progress import Progress
-from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, name_among, rollout_record
+from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, rollout_record
+from experiments.run import Progress
 from experiments.run_folder import closing_words, ends, series
 from policy.rollout.chat import Thought
 from simulator.dialogue import Dialogue
@@ -67,19 +65,17 @@ def record_steps(folder: Path, *, steps: range, cut_after: tuple[int, int] | Non
 # Streams ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_records_are_on_disk_at_once_and_what_json_lacks_becomes_null(tmp_path):
+def test_records_are_on_disk_at_once_and_numbers_that_json_lacks_become_null(tmp_path):
     recorder = Recorder(tmp_path)
     recorder.metrics(1, {"actor/kl_loss": float("nan"), "actor/ratio_max": float("inf"), "reward/mean": np.float32(0.5)})
     assert lines(tmp_path, METRICS) == [{"step": 1, "actor/kl_loss": None, "actor/ratio_max": None, "reward/mean": 0.5}]
     recorder.close()
-
-
-def test_a_full_disk_raises_when_a_record_is_written_and_not_again_at_the_close(tmp_path):
+    (tmp_path / METRICS).unlink()
     (tmp_path / METRICS).symlink_to("/dev/full")
     recorder = Recorder(tmp_path)
     with pytest.raises(OSError, match="No space left"):
         recorder.metrics(1, {"reward/mean": 0.5})
-    recorder.close()
+    recorder.close()  # does not raise it again
 
 
 def test_a_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(tmp_path):
@@ -101,17 +97,13 @@ def test_a_resumed_run_replaces_its_later_points_in_tensorboard(tmp_path):
     assert drawn == [(1, 0.1), (2, 0.2), (3, -0.3), (4, -0.4)]
 
 
-@pytest.mark.parametrize("torn", [b'{"step": 3, "rew', b'{"step": 3, "text": "\xe2\x80', b'{"step": 3, "te\0\0\n'])
-def test_a_line_torn_by_a_kill_is_dropped(tmp_path, torn):
+def test_a_last_line_torn_by_a_kill_is_dropped_and_one_before_is_refused(tmp_path):
     path = tmp_path / METRICS
-    path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn)
-    assert last_record(path) == {"step": 2}
-    cut_back(path, lambda record: record["step"] <= 3)
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
-
-
-def test_a_line_torn_in_the_middle_is_refused(tmp_path):
-    path = tmp_path / METRICS
+    for torn in (b'{"step": 3, "rew', b'{"step": 3, "text": "\xe2\x80', b'{"step": 3, "te\0\0\n'):
+        path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn)
+        assert last_record(path) == {"step": 2}
+        cut_back(path, lambda record: record["step"] <= 3)
+        assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(ValueError, match="line 2"):
         cut_back(path, lambda record: True)
@@ -128,29 +120,19 @@ def test_everything_that_a_teacher_issued_and_observed_is_recorded_in_its_order(
     assert [line["event"] for line in written] == ["task", "task", "outcome", "outcome", "probe", "update", "decision"]
     assert [line["uid"] for line in written[:2]] == [line["task"] for line in written[2:4]] == [task.uid for task in tasks]
     (tmp_path / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
-    assert [taught.success_share for taught in read_teaching(read_run(tmp_path)).groups] == [0.25, None]
+    assert [taught.success_share for taught in read_run(tmp_path).teaching()[0]] == [0.25, None]
     assert written[4]["task"]["strictness"] == 0.25 and written[5]["update"] == {"entropy": 0.5}
-
-
-def test_a_rollout_is_recorded_with_its_reward_and_the_versions_of_the_weights():
-    record = rollout_record(rollout([5, 6, 7], [0, 1, 1], reward=0.25, policy_versions=(3, 4)), kind="train", uid="u", sibling=1)
-    assert (record["kind"], record["uid"], record["sibling"], record["outcome"]) == ("train", "u", 1, "max_turns")
-    assert (record["reward"], record["num_tokens"], record["policy_versions"]) == (0.25, 2, (3, 4))
 
 
 # The summary and TensorBoard ----------------------------------------------------------------------------------------------------
 
 
-def test_the_summary_is_replaced_whole(tmp_path):
+def test_the_summary_is_replaced_whole_and_written_last(tmp_path, monkeypatch):
     recorder = Recorder(tmp_path)
     recorder.summary({"steps": 1, "heldout": {"score": float("nan")}})
     recorder.summary({"steps": 2})
-    recorder.close()
     assert json.loads((tmp_path / "summary.json").read_text()) == {"steps": 2} and not list(tmp_path.glob(".*"))
-
-
-def test_a_run_whose_last_entries_cannot_be_written_has_not_ended(tmp_path, monkeypatch):
-    recorder = Recorder(tmp_path)
+    (tmp_path / "summary.json").unlink()
 
     def full(*_: object) -> None:
         raise OSError("no space left on device")
@@ -177,37 +159,22 @@ def test_tensorboard_has_maps_of_a_resumed_run_whole_and_a_table_of_settings(tmp
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
-def hparams_of(folder: Path) -> SimpleNamespace:
-    content = events_of(folder).summary_metadata["_hparams_/session_start_info"].plugin_data.content
-    started = metadata.parse_session_start_info_plugin_data(content)
-    return SimpleNamespace(name=started.group_name, settings=started.hparams)
-
-
-def test_a_run_of_a_sweep_has_the_settings_that_arms_differ_in_beside_its_score(tmp_path):
-    cell = tmp_path / "runs/rlver_matrix/sweep/ppo_think/seed_0"
-    plan = Planned(contrasts=(), primary="heldout.auc", varied=("algorithm.kind", "policy.thinking", "rollout.gone_since"))
-    plan.keep(cell.parents[1])
-    recorder = Recorder(cell)
-    (cell / "config.yaml").write_text("seed: 0\nalgorithm:\n  kind: ppo\npolicy:\n  thinking: true\n", encoding="utf-8")
-    recorder.summary({"steps": 1})
-    recorder.close()
-    settings = hparams_of(cell).settings
-    assert (
-        settings["policy.thinking"].bool_value and settings["algorithm.kind"].string_value == "ppo" and "rollout.gone_since" not in settings
-    )
-
-
 @pytest.mark.parametrize("named", ["", "runs: {runs}\n", "runs: elsewhere\n"])
-def test_runs_of_different_experiments_have_different_names_in_the_table_of_settings(tmp_path, monkeypatch, named):
+def test_a_run_of_a_sweep_has_a_name_of_its_own_and_the_settings_that_arms_differ_in_next_to_its_score(tmp_path, monkeypatch, named):
     monkeypatch.chdir(tmp_path)
-    cells = [tmp_path / "runs" / experiment / "sweep/frontier/seed_0" for experiment in ("noise", "forgetting")]
-    for cell in cells:
+    plan = Planned(contrasts=(), primary="heldout.auc", varied=("algorithm.kind", "policy.thinking", "rollout.gone_since"))
+    for experiment in ("noise", "rlver_matrix"):
+        cell = tmp_path / "runs" / experiment / "sweep/ppo_think/seed_0"
+        plan.keep(cell.parents[1])
         recorder = Recorder(cell)
-        (cell / "config.yaml").write_text("seed: 0\n" + named.format(runs=tmp_path / "runs"), encoding="utf-8")
+        settings = "seed: 0\nalgorithm:\n  kind: ppo\npolicy:\n  thinking: true\n"
+        (cell / "config.yaml").write_text(settings + named.format(runs=tmp_path / "runs"), encoding="utf-8")
         recorder.summary({"steps": 1})
         recorder.close()
-    assert [hparams_of(cell).name for cell in cells] == ["noise/sweep/frontier/seed_0", "forgetting/sweep/frontier/seed_0"]
-    assert name_among(Path("runs/smoke/first"), runs=Path("runs")) == "smoke/first"
+        content = events_of(cell).summary_metadata["_hparams_/session_start_info"].plugin_data.content
+        started = metadata.parse_session_start_info_plugin_data(content)
+        assert started.group_name == f"{experiment}/sweep/ppo_think/seed_0" and "rollout.gone_since" not in started.hparams
+        assert started.hparams["policy.thinking"].bool_value and started.hparams["algorithm.kind"].string_value == "ppo"
 
 
 def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
@@ -235,48 +202,46 @@ def test_a_transcript_has_every_turn_with_its_emotion_and_thought():
     record = rollout_record(replace(rollout([5, 6, 7], [0, 1, 1]), dialogue=dialogue, thoughts=thoughts))
     assert record[THOUGHTS] == [thought.text for thought in thoughts] and Dialogue.from_dict(record, scenario=scenario) == dialogue
     assert f"**agent** *thought 1*: {dialogue.turns[3].text}" in as_markdown(record)
-    assert THOUGHTS not in rollout_record(rollout([5, 6, 7], [0, 1, 1]))
+    plain = rollout_record(rollout([5, 6, 7], [0, 1, 1], reward=0.25, policy_versions=(3, 4)), kind="train", uid="u")
+    assert (plain["kind"], plain["uid"], plain["outcome"]) == ("train", "u", "max_turns") and THOUGHTS not in plain
+    assert (plain["reward"], plain["num_tokens"], plain["policy_versions"]) == (0.25, 2, (3, 4))
 
 
 # Terminal and log ---------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_every_tenth_step_gets_a_line_and_a_log(tmp_path, capsys):
-    progress = Progress(tmp_path, fraction=0.0)
+def test_without_a_terminal_every_tenth_step_gets_a_line_and_a_log_with_the_time_left_at_this_pace(tmp_path, capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("experiments.run.time.monotonic", lambda: now[0])
+    progress = Progress(tmp_path, fraction=0.5)
+    now[0] += 30.0
     for step in range(1, 21):
-        progress.step(step, {"reward/mean": 0.5}, fraction=step / 40)
+        progress.step(step, {"reward/mean": 0.5}, fraction=0.5 if step <= 10 else 0.6)
     progress.close()
     shown = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in shown] == ["10", "20"] and "25%" in shown[0] and "reward 0.50" in shown[0]
+    assert [line.split()[1:3] for line in shown] == [["10", "50%"], ["20", "60%"]] and "reward 0.50" in shown[0]
+    assert "  ? left" in shown[0] and "  2:00 left" in shown[1]  # a tenth took 30 s
     assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
 
 
-def test_the_time_left_follows_the_pace_of_this_process(tmp_path, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("experiments.progress.time.monotonic", lambda: now[0])
-    progress = Progress(tmp_path, fraction=0.5)
-    now[0] += 30.0
-    assert progress.left(0.5) == "?" and progress.left(0.6) == "2:00"
+def test_neither_a_closed_terminal_nor_a_full_disk_ends_a_run(tmp_path, monkeypatch, capsys):
+    for name in ("terminal", "disk"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "disk" / "log.txt").symlink_to("/dev/full")
+    progress = Progress(tmp_path / "disk", fraction=0.0)
+    progress.say("stopped in step 3: no space left on device")
+    progress.close()
+    assert capsys.readouterr().err == "stopped in step 3: no space left on device\n"
 
-
-def test_a_closed_terminal_ends_no_run(tmp_path, monkeypatch):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stderr", Gone())
-    progress = Progress(tmp_path, fraction=0.0)
+    progress = Progress(tmp_path / "terminal", fraction=0.0)
     progress.say("step 10")
     progress.close()
-    assert "step 10" in (tmp_path / "log.txt").read_text(encoding="utf-8")
-
-
-def test_a_full_disk_takes_no_line_of_the_log_and_the_terminal_shows_it(tmp_path, capsys):
-    (tmp_path / "log.txt").symlink_to("/dev/full")
-    progress = Progress(tmp_path, fraction=0.0)
-    progress.say("stopped in step 3: no space left on device")
-    progress.close()
-    assert capsys.readouterr().err == "stopped in step 3: no space left on device\n"
+    assert "step 10" in (tmp_path / "terminal" / "log.txt").read_text(encoding="utf-8")
 
 
 # Numbers of the summary ---------------------------------------------------------------------------------------------------------
@@ -288,37 +253,23 @@ def test_start_and_end_are_means_of_five_steps_that_measured_something():
     assert math.isnan(mean(series([{"step": 1}], "never measured")))
 
 
-@pytest.fixture
-def closing(tmp_path) -> Callable[..., str]:
+def closing(
+    folder: Path, start: float, end: float, reference: dict | None = None, report: str | None = "x.html", cut_short: float = 0
+) -> str:
     """The closing words of a run with these scores."""
-
-    def closing(start: float, end: float, reference: dict | None = None, report: str | None = "report.html", cut_short: float = 0.0) -> str:
-        scored = {"score_ci95": [0.0, 0.0], "worst_cell": 5.0, "cut_short": cut_short}
-        summary = {
-            "start": {**scored, "score": start},
-            "heldout": {**scored, "score": end},
-            "reference": {"L6": {"score": 80.0}, "L0": {"score": 15.0}} if reference is None else reference,
-            "collapse": {"alarms": [{"name": "repetition", "step": 7}]},
-            "cut_short": cut_short,
-        }
-        counts = {"steps": 9, "policy_tokens": 12345, "wall_s": 60.0, "cpu_s": 90.0}
-        return closing_words({**summary, **counts}, folder=tmp_path, report=report and tmp_path / report, runs="runs")
-
-    return closing
+    scored = {"score_ci95": [0.0, 0.0], "worst_cell": 5.0, "cut_short": cut_short}
+    scores = {"start": {**scored, "score": start}, "heldout": {**scored, "score": end}, "cut_short": cut_short}
+    scores["reference"] = {"L6": {"score": 80.0}, "L0": {"score": 15.0}} if reference is None else reference
+    facts = {"collapse": {"alarms": [{"name": "repetition", "step": 7}]}, "steps": 9, "policy_tokens": 12345, "wall_s": 60.0, "cpu_s": 90.0}
+    return closing_words({**scores, **facts}, folder=folder, report=report and folder / report, runs="runs")
 
 
-def test_a_run_closes_with_its_scores_its_share_of_the_way_to_l6_and_its_alarms(closing, tmp_path):
-    words = closing(20.0, 50.0)
+def test_a_run_closes_with_its_scores_its_share_of_the_way_to_l6_and_its_alarms(tmp_path):
+    words = closing(tmp_path, 20.0, 50.0)
     assert "20.0 [0.0, 0.0] before, 50.0 [0.0, 0.0] after" in words and "L0 15.0, L6 80.0" in words
     assert "of the way to L6  50%" in words and "repetition at step 7" in words and str(tmp_path) in words and "CUT SHORT" not in words
-    assert "CUT SHORT   50% of the held-out dialogues before" in closing(20.0, 50.0, cut_short=0.5)
-
-
-@pytest.mark.parametrize(("start", "end"), [(80.0, 80.0), (95.0, 90.0), (50.0, 20.0), (20.0, math.nan)])
-def test_without_a_way_to_go_there_is_no_share_of_it(closing, start, end):
-    assert "L6 80.0)\nworst cell 5.0 -> 5.0\n" in closing(start, end)
-
-
-def test_closing_words_without_references_or_report(closing, tmp_path):
-    assert "\nworst cell 5.0 -> 5.0\n" in (words := closing(20.0, 50.0, reference={})) and "nan" not in words
-    assert f"\nreport      make report RUN={tmp_path}\n" in closing(20.0, 50.0, report=None)
+    assert "CUT SHORT   50% of the held-out dialogues before" in closing(tmp_path, 20.0, 50.0, cut_short=0.5)
+    for start, end in ((80.0, 80.0), (95.0, 90.0), (50.0, 20.0), (20.0, math.nan)):  # no way to go, or none gone
+        assert "L6 80.0)\nworst cell 5.0 -> 5.0\n" in closing(tmp_path, start, end)
+    assert "\nworst cell 5.0 -> 5.0\n" in (words := closing(tmp_path, 20.0, 50.0, reference={})) and "nan" not in words
+    assert f"\nreport      make report RUN={tmp_path}\n" in closing(tmp_path, 20.0, 50.0, report=None)

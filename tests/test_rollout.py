@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from policy.rollout.chat import Chat
 from policy.rollout.dialogue import RolloutContext, SamplingOverrides, roll_out, roll_out_group, sampling_seed
 from policy.rollout.outage import Outage
 from policy.rollout.worker import Lockstep
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.scenario import VANILLA, Difficulty
-from simulator.user import Reaction
+from simulator.dialogue import Dialogue, Outcome, Reaction, Speaker, Turn
+from simulator.scenario import Difficulty
 from tests.tiny_policy import chatml_tokenizer, make_scenario, tiny_tokenizer
+from tests.tiny_scenario import AnyTask
 
 TOKENIZER = tiny_tokenizer()
 CHAT = Chat(TOKENIZER)
@@ -30,21 +29,12 @@ def ids(text):
     return TOKENIZER(text, add_special_tokens=False)["input_ids"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FakeTask:
-    uid: str = "t"
-    scenario_id: str = "s"
-    difficulty: Difficulty = VANILLA
-    group_size: int = 4
-    seed: int = 11
-
-
 class FakeUser:
     """Says `a`, `b`, `c` and so on; ends after `ends_after` replies, and breaks at a reply as often as `breaks_at` says."""
 
-    def __init__(self, *, ends_after=99, outcome=Outcome.FAREWELL, breaks_at=None, delay_s=0.0):
+    def __init__(self, *, ends_after=99, outcome=Outcome.FAREWELL, breaks_at=None, delay_s=0.0, change=5):
         self.ends_after, self.outcome, self.breaks_at, self.delay_s = ends_after, outcome, dict(breaks_at or {}), delay_s
-        self.opened_with = []
+        self.change, self.opened_with = change, []
 
     async def open(self, scenario, difficulty, *, seed):
         self.opened_with.append(seed)
@@ -56,7 +46,7 @@ class FakeUser:
         if self.breaks_at.get(turn, 0) > 0:
             self.breaks_at[turn] -= 1
             raise ConnectionError(f"the user broke at reply {turn}")
-        said = Turn(speaker=Speaker.USER, text="abcdefghij"[turn], emotion=dialogue.emotion + 5, change=5)
+        said = Turn(speaker=Speaker.USER, text="abcdefghij"[turn], emotion=dialogue.emotion + self.change, change=self.change)
         return Reaction(turn=said, outcome=self.outcome if turn >= self.ends_after else None)
 
 
@@ -78,7 +68,8 @@ class FakeEngine:
 
 
 def context(*, user=None, engine=None, chat=CHAT, **settings):
-    named = {name: settings.pop(name) for name in ("outage", "overrides", "on_finished") if name in settings}
+    names = ("outage", "overrides", "on_finished", "format_weight")
+    named = {name: settings.pop(name) for name in names if name in settings}
     config = RolloutConfig(**{"retry_backoff_s": 0.0, **settings})
     return RolloutContext(user=user or FakeUser(), generate=engine or FakeEngine(), chat=chat, config=config, **named)
 
@@ -87,28 +78,29 @@ def play(**parts):
     return asyncio.run(roll_out(context(**parts), make_scenario(), Difficulty.along(0.5), 11))
 
 
-def group_of(task, **parts):
-    return asyncio.run(roll_out_group(context(**parts), task, make_scenario()))
+def group_of(group_size, **parts):
+    return asyncio.run(roll_out_group(context(**parts), AnyTask(group_size=group_size, seed=11), make_scenario()))
+
+
+# Tokens ----------------------------------------------------------------------------------------------------------------------------
 
 
 def test_arrays_of_two_replies_are_as_documented():
     rollout = play(user=FakeUser(ends_after=2))
     a, b, c, x = (ids(letter)[0] for letter in "abcx")
     assert rollout.token_ids.tolist() == [USER, a, END, AGENT, x, END, USER, b, END, AGENT, x, END, USER, c, END]
-    assert rollout.role_ids.tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0]
     assert rollout.turn_ids.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2]
     assert rollout.loss_mask.tolist() == [i in (4, 5, 10, 11) for i in range(15)]
     assert rollout.rollout_logprobs.tolist() == [{4: -0.5, 5: -1.5, 10: -0.5, 11: -1.5}.get(i, 0.0) for i in range(15)]
-    arrays = (rollout.token_ids, rollout.role_ids, rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
-    assert [array.dtype for array in arrays] == [np.int32, np.int8, np.int16, np.bool_, np.float32]
+    arrays = (rollout.token_ids, rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
+    assert [array.dtype for array in arrays] == [np.int32, np.int16, np.bool_, np.float32]
 
 
 def test_dialogue_reward_and_versions_go_with_the_tokens():
     rollout = play(user=FakeUser(ends_after=2))
     assert rollout.dialogue.outcome is Outcome.FAREWELL
-    assert [(str(turn.speaker), turn.text) for turn in rollout.dialogue.turns] == list(
-        zip(["user", "agent"] * 2 + ["user"], "axbxc", strict=True)
-    )
+    spoken = [(str(turn.speaker), turn.text) for turn in rollout.dialogue.turns]
+    assert spoken == [("user", "a"), ("agent", "x"), ("user", "b"), ("agent", "x"), ("user", "c")]
     assert rollout.reward.total == pytest.approx(0.5) and rollout.turn_rewards == (0.5, 0.5)
     assert rollout.policy_versions == (1, 2) and rollout.reply_versions == (1, 2)
     assert rollout.token_versions.tolist() == [1, 1, 2, 2] and rollout.num_sampled == 4
@@ -122,56 +114,46 @@ def test_prompt_of_each_reply_is_everything_before_it_verbatim():
 
 
 def test_sampled_ids_are_kept_even_where_tokenising_their_text_gives_others():
-    merged = ids("sister")
     letters = tuple(i for letter in "sister" for i in ids(letter))
-    assert len(merged) < len(letters)
+    assert len(ids("sister")) < len(letters)
     rollout = play(user=FakeUser(ends_after=1), engine=FakeEngine(((*letters, END), "stop")))
     assert rollout.dialogue.replies() == ["sister"]
     assert tuple(rollout.token_ids[rollout.loss_mask]) == (*letters, END)
 
 
-def test_reply_cut_by_length_gets_an_end_that_nobody_sampled_and_is_answered():
+def test_a_reply_cut_by_length_gets_an_end_that_was_not_sampled_and_is_answered():
     rollout = play(user=FakeUser(ends_after=1), engine=FakeEngine((tuple(ids("x") * 3), "length")), max_new_tokens=3)
     assert rollout.dialogue.replies() == ["xxx"]
     assert rollout.token_ids[4:8].tolist() == [*ids("x") * 3, END]
     assert rollout.loss_mask[3:9].tolist() == [False, True, True, True, False, False]
-    assert rollout.role_ids[3:9].tolist() == [1, 1, 1, 1, 1, 0]
 
 
-def test_template_tokens_after_a_reply_count_with_the_agent():
-    tokenizer = chatml_tokenizer()
-    chat = Chat(tokenizer)
-    end = chat.end_of_turn_id
-    rollout = play(user=FakeUser(ends_after=1), chat=chat, engine=FakeEngine(((7, end), "stop")))
+def test_template_tokens_after_a_reply_belong_to_its_turn_and_are_not_trained_on():
+    chat = Chat(chatml_tokenizer())
+    rollout = play(user=FakeUser(ends_after=1), chat=chat, engine=FakeEngine(((7, chat.end_of_turn_id), "stop")))
     after = int(np.flatnonzero(rollout.loss_mask)[-1]) + 1
     assert rollout.token_ids[after : after + 1].tolist() == list(chat.closing_ids)
-    assert rollout.role_ids[after - 2 : after + 2].tolist() == [1, 1, 1, 0]
     assert rollout.turn_ids[after - 2 : after + 2].tolist() == [0, 0, 0, 1]
     assert not rollout.loss_mask[after:].any()
 
 
-def test_dialogue_ends_after_max_turns():
+# Ends ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dialogue_ends_after_max_turns_unless_the_user_ends_it_or_an_evaluation_is_longer_and_colder():
     rollout = play(max_turns=3)
     assert (rollout.dialogue.outcome, rollout.dialogue.num_replies) == (Outcome.MAX_TURNS, 3)
-
-
-def test_evaluation_may_be_longer_and_colder():
+    assert play(user=FakeUser(ends_after=3, outcome=Outcome.LEFT), max_turns=3).dialogue.outcome is Outcome.LEFT
     engine = FakeEngine()
     rollout = play(engine=engine, max_turns=3, overrides=SamplingOverrides(temperature=0.0, max_turns=5))
-    assert rollout.dialogue.num_replies == 5
-    assert {request.sampling.temperature for request in engine.asked} == {0.0}
+    assert rollout.dialogue.num_replies == 5 and {request.sampling.temperature for request in engine.asked} == {0.0}
 
 
-def test_users_own_ending_on_the_last_turn_wins():
-    assert play(user=FakeUser(ends_after=3, outcome=Outcome.LEFT), max_turns=3).dialogue.outcome is Outcome.LEFT
-
-
-def test_dialogue_is_truncated_when_a_whole_reply_no_longer_fits():
+def test_dialogue_is_truncated_when_a_whole_reply_does_not_fit_any_more():
     """The prompt has 4 tokens and every exchange adds 6; a reply of 8 and its end need 9. 4 + 9 and 10 + 9 fit into 20, 16 + 9 do not."""
     rollout = play(max_new_tokens=8, max_context=20)
     assert (rollout.dialogue.outcome, rollout.dialogue.num_replies) == (Outcome.TRUNCATED, 2)
-    assert rollout.dialogue.turns[-1].speaker is Speaker.USER
-    assert rollout.reward.total == pytest.approx(0.5)
+    assert rollout.dialogue.turns[-1].speaker is Speaker.USER and rollout.reward.total == pytest.approx(0.5)
 
 
 def test_a_reply_needs_room_for_the_end_of_turn_that_it_may_lack():
@@ -187,6 +169,9 @@ def test_no_rollout_is_longer_than_its_context():
     assert len(rollout.token_ids) == 14 and rollout.num_sampled == 8
 
 
+# Failures --------------------------------------------------------------------------------------------------------------------------
+
+
 def test_failure_is_tried_again_from_the_opening():
     engine, user = FakeEngine(), FakeUser(ends_after=3, breaks_at={2: 1})
     rollout = play(engine=engine, user=user, retries=1)
@@ -197,16 +182,8 @@ def test_failure_is_tried_again_from_the_opening():
 
 def test_failure_that_stays_is_data_with_its_traceback():
     rollout = play(user=FakeUser(breaks_at={2: 9}), retries=2)
-    assert rollout.dialogue.outcome is Outcome.ERROR
-    assert "ConnectionError: the user broke at reply 2" in rollout.dialogue.error
-    assert np.isnan(rollout.reward.total)
-    assert rollout.num_sampled == 4
-
-
-def test_dialogue_that_hangs_times_out():
-    rollout = play(user=FakeUser(delay_s=30), dialogue_timeout_s=0.05, retries=1)
-    assert rollout.dialogue.outcome is Outcome.ERROR
-    assert "TimeoutError" in rollout.dialogue.error and "rollout.dialogue_timeout_s=0.05 s" in rollout.dialogue.error
+    assert rollout.dialogue.outcome is Outcome.ERROR and "ConnectionError: the user broke at reply 2" in rollout.dialogue.error
+    assert np.isnan(rollout.reward.total) and rollout.num_sampled == 4
 
 
 def test_a_reward_that_is_not_finite_is_an_error():
@@ -218,15 +195,15 @@ def test_a_reward_that_is_not_finite_is_an_error():
     assert rollout.dialogue.outcome is Outcome.ERROR and "finite" in rollout.dialogue.error and np.isnan(rollout.reward.total)
 
 
-def test_the_time_of_a_dialogue_stands_still_while_its_user_answers_nobody():
+def test_the_time_of_a_dialogue_stands_still_while_its_user_is_away():
     outage = Outage(60.0)
-    rollout = play(user=FakeUser(ends_after=3, breaks_at={2: 3}), outage=outage, dialogue_timeout_s=1.0, retries=0)
+    rollout = play(user=FakeUser(ends_after=3, breaks_at={2: 2}), outage=outage, dialogue_timeout_s=0.5, retries=0)
     assert rollout.dialogue.outcome is Outcome.FAREWELL and rollout.dialogue.num_replies == 3
-    assert outage.paused_s > 1.0
+    assert outage.paused_s > 0.5
 
 
 class FadingUser(FakeUser):
-    """Is away when it is asked first, and silent from then on."""
+    """Is away when it is asked first, and silent after some answers."""
 
     def __init__(self, *, answers):
         super().__init__(breaks_at={1: 1})
@@ -239,17 +216,20 @@ class FadingUser(FakeUser):
         return reaction
 
 
-@pytest.mark.parametrize("answers", [0, 1], ids=["during the outage", "after it"])
-def test_a_dialogue_that_hangs_times_out_in_spite_of_an_outage(answers):
-    rollout = play(user=FadingUser(answers=answers), outage=Outage(60.0), dialogue_timeout_s=0.5, retries=0)
-    assert rollout.dialogue.num_replies == answers
-    assert "TimeoutError" in rollout.dialogue.error
+@pytest.mark.parametrize(
+    ("user", "outage", "num_replies"),
+    [(FakeUser(delay_s=30), None, 0), (FadingUser(answers=0), Outage(60.0), 0), (FadingUser(answers=1), Outage(60.0), 1)],
+    ids=["without an outage", "during it", "after it"],
+)
+def test_a_dialogue_that_hangs_times_out(user, outage, num_replies):
+    rollout = play(user=user, outage=outage, dialogue_timeout_s=0.3, retries=0)
+    assert rollout.dialogue.outcome is Outcome.ERROR and rollout.dialogue.num_replies == num_replies
+    assert "TimeoutError" in rollout.dialogue.error and "rollout.dialogue_timeout_s=0.3 s" in rollout.dialogue.error
 
 
 def test_cancelling_is_not_swallowed():
     async def cancel():
-        parts = context(user=FakeUser(delay_s=30))
-        rolling = asyncio.create_task(roll_out(parts, make_scenario(), Difficulty.along(0.5), 1))
+        rolling = asyncio.create_task(roll_out(context(user=FakeUser(delay_s=30)), make_scenario(), Difficulty.along(0.5), 1))
         await asyncio.sleep(0.01)
         rolling.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -258,30 +238,29 @@ def test_cancelling_is_not_swallowed():
     asyncio.run(cancel())
 
 
+# Groups ----------------------------------------------------------------------------------------------------------------------------
+
+
 def test_siblings_share_the_user_and_differ_in_sampling():
     engine, user = FakeEngine(), FakeUser(ends_after=2)
-    group = group_of(FakeTask(group_size=3), user=user, engine=engine)
-    assert len(group.rollouts) == 3
+    assert len(group_of(3, user=user, engine=engine).rollouts) == 3
     assert user.opened_with == [11, 11, 11]
-    assert sorted(request.seed for request in engine.asked) == sorted(
-        sampling_seed(11, sibling, turn) for sibling in range(3) for turn in range(2)
-    )
-    assert len({request.seed for request in engine.asked}) == 6
+    seeds = {request.seed for request in engine.asked}
+    assert seeds == {sampling_seed(11, sibling, turn) for sibling in range(3) for turn in range(2)} and len(seeds) == 6
 
 
 def test_one_broken_sibling_breaks_no_other():
-    group = group_of(FakeTask(group_size=4), user=FakeUser(ends_after=2, breaks_at={1: 1}), engine=FakeEngine(), retries=0)
+    group = group_of(4, user=FakeUser(ends_after=2, breaks_at={1: 1}), retries=0)
     assert sorted(str(rollout.dialogue.outcome) for rollout in group.rollouts) == ["error", "farewell", "farewell", "farewell"]
 
 
 def test_sampling_seeds_fit_into_63_bits_and_depend_on_everything():
     seeds = {sampling_seed(seed, sibling, turn) for seed in range(5) for sibling in range(5) for turn in range(5)}
-    assert len(seeds) == 125
-    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert len(seeds) == 125 and all(0 <= seed < 2**63 for seed in seeds)
 
 
 class SlowUser(FakeUser):
-    """Answers some replies late; which ones is decided by a stream of delays."""
+    """Answers some replies late, by a list of delays."""
 
     def __init__(self, delays, **settings):
         super().__init__(**settings)
@@ -302,7 +281,7 @@ def lockstep_rounds(delays, *, breaks_at=None):
 
     lockstep = Lockstep(generate_all, num_dialogues=4)
     user = SlowUser(delays, ends_after=3, breaks_at=breaks_at)
-    group_of(FakeTask(group_size=4), user=user, engine=lockstep, on_finished=lockstep.leave, retries=0)
+    group_of(4, user=user, engine=lockstep, on_finished=lockstep.leave, retries=0)
     return rounds
 
 
@@ -317,27 +296,11 @@ def test_every_dialogue_of_a_round_gets_the_error_of_its_sampling():
         raise MemoryError("no cache left")
 
     lockstep = Lockstep(broken, num_dialogues=3)
-    group = group_of(FakeTask(group_size=3), engine=lockstep, on_finished=lockstep.leave, retries=0)
+    group = group_of(3, engine=lockstep, on_finished=lockstep.leave, retries=0)
     assert all("no cache left" in rollout.dialogue.error for rollout in group.rollouts)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"num_engines": 0},
-        {"temperature": 0.0},
-        {"max_context": 20},
-        {"max_error_share": 1.5},
-        {"retries": -1},
-        {"reward_terms": {"a": 2.0}},
-    ],
-)
-def test_settings_out_of_range_are_refused_by_name(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        RolloutConfig(**settings)
-
-
-@pytest.mark.parametrize("key", ["top_p", "top_k", "repetition_penalty"])
-def test_settings_that_would_bias_the_ratio_do_not_exist(key):
-    with pytest.raises(ValueError, match=key):
-        RolloutConfig(**{key: 0.9})
+def test_settings_out_of_range_or_that_would_bias_the_ratio_are_refused_by_name():
+    for name, value in {"num_engines": 0, "temperature": 0.0, "max_context": 20, "reward_terms": {"a": 2.0}, "top_p": 0.9}.items():
+        with pytest.raises(ValueError, match=name):
+            RolloutConfig(**{name: value})

@@ -10,13 +10,13 @@ import pytest
 from documented_metrics import documented_keys, pattern_of, undocumented
 from made_trace import usable_settings
 
-from analysis.before_after import before_after, extremes, mean_gain, paired, typical
-from analysis.runs import read_lines, read_run, read_torn_run
+from analysis.runs import read_lines, read_run
+from analysis.sections import BeforeAfter, Pair, examples, typical
 from curriculum import TEACHERS
 from curriculum.collapse.history import INDICATOR_METRICS as INDICATORS
 from curriculum.collapse.history import CollapseConfig
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.evaluation import SHOWN
+from experiments.evaluation import HeldOutEvaluation
 from experiments.metrics import dialogue_metrics, probe_metrics, retrieval_metrics, signal_metrics
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.scenario import FAMILIES
@@ -108,31 +108,20 @@ def test_a_folder_that_is_no_run_is_refused_with_the_runs_or_sweeps_beneath_it(t
 @pytest.mark.parametrize(
     ("file", "content", "complaint"),
     [
-        ("config.yaml", "a: 1\nb: [1\n", r"must be YAML, got .* in line 3"),
+        ("config.yaml", "a: 1\nb: [1\n", "must be YAML, got .* line 3"),
         ("config.yaml", "- 1\n", "must hold settings by name, got list"),
         ("summary.json", "{", "must be a JSON object"),
         ("summary.json", "[1]", "must be a JSON object"),
-        ("summary.json", '{"steps": 8}', "metrics.jsonl ends at step 1 of the 8"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_or_taken_for_empty(tmp_path, file, content, complaint):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, file, content, complaint):
     folder = small_run(tmp_path / "run")
     (folder / file).write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=complaint):
         read_run(folder)
-    assert list(read_torn_run(folder).torn) == [{'{"steps": 8}': "metrics.jsonl"}.get(content, file)]
 
 
-def test_a_teachers_log_that_ends_before_its_run_is_named_at_its_end(tmp_path):
-    folder = small_run(tmp_path / "run", metrics='{"step": 1}\n{"step": 2}\n')
-    write_lines(folder / "teacher.jsonl", '{"step": 1, "event": "update"}\n')
-    assert len(list(read_run(folder).teacher())) == 1
-    (folder / "summary.json").write_text('{"steps": 2}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"teacher.jsonl ends at step 1 of the 2"):
-        list(read_run(folder).teacher())
-
-
-def test_runs_of_the_first_edition_are_read_under_present_names(tmp_path):
+def test_runs_of_version_0_1_are_read_under_present_names(tmp_path):
     run = read_run(small_run(tmp_path / "run", metrics='{"step": 1, "actor/ppo_kl": 0.5}\n'))
     assert run.series("actor/approx_kl") == ([1], [0.5]) and run.world == ""
     assert replace(run, provenance={"world_hash": "5ad6837599ae0863"}).world == "world-1"
@@ -146,14 +135,14 @@ def test_looks_score_the_shared_scenarios_alone():
         held_out_line("a", 40, look=1, grid="during"),
         held_out_line("c", 0, look=1, grid="during", outcome="error"),
     ]
-    assert [(look.policy_tokens, look.score) for look in before_after(lines).looks] == [(0, 20.0), (1000, 40.0)]
+    assert [(look.policy_tokens, look.score) for look in BeforeAfter.read(lines).looks] == [(0, 20.0), (1000, 40.0)]
     # A curve has one score at a time: a run that went on where it had ended was looked at twice there.
     again = [*lines, {**held_out_line("a", 50, look=2), "step": 10, "policy_tokens": 1000}]
-    assert [(look.policy_tokens, look.score) for look in before_after(again).looks] == [(0, 20.0), (1000, 45.0)]
+    assert [(look.policy_tokens, look.score) for look in BeforeAfter.read(again).looks] == [(0, 20.0), (1000, 45.0)]
 
 
 def test_there_is_no_gain_before_a_second_full_grid():
-    seen = before_after([held_out_line("a", 20, look=0), held_out_line("a", 40, look=1, grid="during")])
+    seen = BeforeAfter.read([held_out_line("a", 20, look=0), held_out_line("a", 40, look=1, grid="during")])
     assert seen.pairs == []
     assert seen.gain is None
 
@@ -164,44 +153,43 @@ def test_gain_pairs_the_first_full_grid_with_the_last_and_skips_what_broke():
         *(held_out_line(uid, emotion, look=3) for uid, emotion in (("a", 50), ("b", 50))),
         held_out_line("c", 0, look=3, outcome="error"),
     ]
-    seen = before_after(lines)
+    seen = BeforeAfter.read(lines)
     assert [pair.gain for pair in seen.pairs] == [40.0, 20.0]
-    assert seen.gain.mean == 30.0
-    assert (seen.gain.low, seen.gain.high) == (20.0, 40.0)
+    assert seen.gain == (30.0, 20.0, 40.0)
 
 
-@pytest.mark.parametrize("name", ["look", "outcome", "grid", "uid", "scenario_id", "emotion"])
+@pytest.mark.parametrize("name", ["look", "grid", "emotion"])
 def test_a_held_out_line_that_lacks_something_is_named(name):
     torn = {key: value for key, value in held_out_line("b", 30, look=1).items() if key != name}
     with pytest.raises(ValueError, match=rf"evaluation\.jsonl must hold graded dialogues, got a line at step 10 with a bad '{name}'"):
-        before_after([held_out_line("a", 10, look=0), torn])
+        BeforeAfter.read([held_out_line("a", 10, look=0), torn])
 
 
 def test_dialogues_of_one_scenario_are_resampled_together():
     before = [held_out_line(f"{s}{i}", 0, look=0, scenario=s) for s in "ab" for i in range(50)]
     after = [held_out_line(f"{s}{i}", {"a": 10, "b": 30}[s], look=1, scenario=s) for s in "ab" for i in range(50)]
-    gain = mean_gain(paired(before, after))
     # Two scenarios carry two facts, however many dialogues each: a resample is (10, 10), (10, 30) or (30, 30).
-    assert (gain.low, gain.mean, gain.high) == (10.0, 20.0, 30.0)
+    assert BeforeAfter.read([*before, *after]).gain == (20.0, 10.0, 30.0)
 
 
-def test_the_typical_pair_changes_like_the_mean():
-    before = [held_out_line(uid, 0, look=0) for uid in "abc"]
-    after = [held_out_line(uid, emotion, look=1) for uid, emotion in zip("abc", (0, 35, 100), strict=True)]
-    assert typical(paired(before, after)).before["uid"] == "b"
+def test_the_typical_pair_comes_first_then_those_that_lost_and_gained_most_each_once():
+    def pairs(uids: str, emotions: tuple[int, ...]) -> list[Pair]:
+        turns = {"turns": [], "hidden_intention": "be heard"}
+        ends = [
+            [{**held_out_line(uid, emotion, look=i), **turns} for i, emotion in enumerate((50, end))]
+            for uid, end in zip(uids, emotions, strict=True)
+        ]
+        return [Pair(*both) for both in ends]
 
-
-def test_the_users_who_lost_and_gained_most_can_be_read_beside_the_typical_one():
-    def pairs(uids: str, emotions: tuple[int, ...]):
-        before = [{**held_out_line(uid, 50, look=0), "turns": []} for uid in uids]
-        return paired(before, [{**held_out_line(uid, emotion, look=1), "turns": []} for uid, emotion in zip(uids, emotions, strict=True)])
-
-    assert [(title, pair.before["uid"]) for title, pair in extremes(pairs("abcd", (60, 100, 0, 65)))] == [
-        ("The user who lost most by training", "c"),
-        ("The user who gained most by training", "b"),
+    found = pairs("abcd", (60, 100, 0, 65))
+    assert typical(found).before["uid"] == "a"
+    assert [shown["title"] for shown in examples(found)] == [
+        "",
+        "The user who lost most by training: -50",
+        "The user who gained most by training: +50",
     ]
-    assert [pair.before["uid"] for _, pair in extremes(pairs("ab", (50, 60)))] == ["b"], "the typical one is not shown twice"
-    assert extremes([pair._replace(before={"uid": "a", "emotion": 1}) for pair in pairs("a", (50,))]) == []
+    assert [shown["about"][0] for shown in examples(found)] == ["a", "c", "b"]
+    assert len(examples(pairs("ab", (50, 60)))) == 2 and len(examples(pairs("a", (50,)))) == 1
 
 
 def logged_keys() -> set[str]:
@@ -212,7 +200,6 @@ def logged_keys() -> set[str]:
     from policy.algorithms.critic import METRICS as CRITIC_METRICS
     from policy.config import Correction, GrpoConfig, KlPlace
     from policy.learner import METRICS
-    from policy.rollout.outage import PAUSED
     from policy.rollout.pool import off_policy_metrics
 
     adapted = Grpo(GrpoConfig(kl_coef=0.1, kl_in=KlPlace.REWARD, importance_correction=Correction.TOKEN))
@@ -229,8 +216,8 @@ def logged_keys() -> set[str]:
     for step in range(10):
         monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5 + 0.01 * step), "entropy": 1.0 - 0.05 * step})
     user = LLMUser(LLMUserConfig(urls=["http://127.0.0.1:8000/v1"], model="m", cache="off"))
-    keys |= {f"simulator/{name}" for name in (*user.counts(), PAUSED)} | set(off_policy_metrics([], policy_version=0, num_dropped=0))
-    return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in SHOWN}
+    keys |= {f"simulator/{name}" for name in (*user.counts(), "paused_s")} | set(off_policy_metrics([], policy_version=0, num_dropped=0))
+    return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in HeldOutEvaluation.SHOWN}
 
 
 def test_every_metric_the_code_logs_is_documented():

@@ -15,20 +15,21 @@ import pytest
 from simulator.__main__ import main
 from simulator.dialogue import Dialogue, Outcome, Speaker
 from simulator.llm.prompts import Thought
-from simulator.preset import NUM_BUCKETS, STEP, Wording, bucket_of, calibrated, pieces, shares
+from simulator.llm.user import LLMUserConfig
+from simulator.preset import SageNumbers, Wording
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage.formats import (
+    dialogue_of,
     intention_of,
-    native_task,
-    profile_bank,
     profile_of,
     read_profiles,
-    read_transcripts,
+    read_records,
     transcript_of,
-    write_profiles,
+    write_records,
 )
 from simulator.scenario import FAMILIES, VANILLA, Difficulty, HiddenIntention, PersonaType, Scenario, Split
 from simulator.scripted import AGENTS, play
+from simulator.user import make_bank
 from simulator.world import load_bank
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
@@ -84,26 +85,23 @@ def records_of(path: Path) -> list[dict[str, Any]]:
 
 def test_a_profile_becomes_a_scenario_and_is_written_as_it_was_read(tmp_path):
     records = [profile(), profile(id="p2", first_talk=None)]
-    scenario, without_opening = read_profiles(write(tmp_path / "p.jsonl.gz", *records), split=Split.HELDOUT)
+    scenario, without_opening = read_profiles(write(tmp_path / "p.jsonl.gz", *records), split=Split.HELDOUT).values()
     assert scenario.scenario_id == "sage/p1" and str(scenario.family) == "advice/avoidant"
     assert (scenario.persona.name, scenario.persona.age, scenario.persona.occupation) == ("林小满", 31, "面包师")
     assert scenario.persona.traits == ("安静", "细心") and scenario.persona.card.endswith("说话慢。")
     assert scenario.hidden_intention == TASK and "隐藏" not in scenario.background and "{老板}" in scenario.background
-    assert (scenario.opening, scenario.language, scenario.split) == (
-        "今天烤箱又坏了。",
-        "zh",
-        Split.HELDOUT,
-    ) and without_opening.opening == ""
+    assert (scenario.opening, scenario.language, scenario.split) == ("今天烤箱又坏了。", "zh", Split.HELDOUT)
+    assert without_opening.opening == ""
     assert Scenario.from_dict(json.loads(json.dumps(scenario.to_dict()))) == scenario
     for name in ("again.jsonl.gz", "again.jsonl"):
-        write_profiles(tmp_path / name, [scenario, without_opening])
+        write_records(tmp_path / name, map(profile_of, [scenario, without_opening]))
         assert records_of(tmp_path / name) == records
 
 
 def test_half_width_colons_blank_lines_and_either_place_of_the_hidden_intention_will_do(tmp_path):
     half = profile(player="* 姓名: 林\n* 年龄: 9岁\n* 职业: 学生", task=None)
     elsewhere = profile(id="p2", scene="烤箱坏了。", first_talk=" \n")
-    assert [s.hidden_intention for s in read_profiles(write(tmp_path / "p.jsonl", half, "", elsewhere))] == [TASK, TASK]
+    assert [s.hidden_intention for s in read_profiles(write(tmp_path / "p.jsonl", half, "", elsewhere)).values()] == [TASK, TASK]
 
 
 @pytest.mark.parametrize(
@@ -128,19 +126,20 @@ def test_a_broken_profile_is_named_by_its_line(tmp_path, record, name):
 
 def test_a_bank_of_two_files_shares_no_profile(tmp_path):
     train, heldout = write(tmp_path / "a.jsonl", profile()), write(tmp_path / "b.jsonl", profile(id="p2"))
-    bank = profile_bank(train=train, heldout=heldout)
+    model = {"model": "m", "urls": ["http://127.0.0.1:9/v1"], "profiles": str(train)}
+    bank = make_bank(LLMUserConfig(**model, heldout_profiles=str(heldout)))
     assert [[s.scenario_id for s in bank.scenarios(split)] for split in (Split.TRAIN, Split.HELDOUT)] == [["sage/p1"], ["sage/p2"]]
     for other in (train, write(tmp_path / "c.jsonl"), tmp_path / "gone.jsonl"):
         with pytest.raises(ValueError, match=str(other.name)):
-            profile_bank(train=train, heldout=other)
+            make_bank(LLMUserConfig(**model, heldout_profiles=str(other)))
 
 
 def test_scenarios_of_the_built_in_world_survive_as_profiles(tmp_path):
     scenarios = [next(s for s in TRAIN if s.family == family) for family in FAMILIES]
-    write_profiles(tmp_path / "p.jsonl", scenarios)
-    for scenario, read in zip(scenarios, read_profiles(tmp_path / "p.jsonl"), strict=True):
+    write_records(tmp_path / "p.jsonl", map(profile_of, scenarios))
+    for scenario, read in zip(scenarios, read_profiles(tmp_path / "p.jsonl").values(), strict=True):
         assert (read.family, read.persona.name, read.opening) == (scenario.family, scenario.persona.name, scenario.opening)
-        assert intention_of(native_task(scenario)) is scenario.family.intention
+        assert intention_of(profile_of(scenario)["task"]) is scenario.family.intention
         assert scenario.facts[-1].text in read.background and read.goal == scenario.goal
 
 
@@ -149,7 +148,7 @@ def test_scenarios_of_the_built_in_world_survive_as_profiles(tmp_path):
 
 def test_a_transcript_becomes_a_dialogue_and_comes_back_the_same(tmp_path):
     record = transcript()
-    (dialogue,) = read_transcripts(write(tmp_path / "t.jsonl", record))
+    ((_, dialogue),) = read_records(write(tmp_path / "t.jsonl", record), dialogue_of, what="a SAGE transcript")
     assert [turn.speaker for turn in dialogue.turns] == [Speaker.USER, Speaker.AGENT] * 2
     assert [(turn.emotion, turn.change) for turn in dialogue.turns if turn.speaker is Speaker.USER] == [(40, None), (50, 10)]
     assert (dialogue.outcome, dialogue.emotion, dialogue.scenario.goal) == (Outcome.MAX_TURNS, 50, "烤箱")
@@ -171,24 +170,18 @@ def test_a_transcript_becomes_a_dialogue_and_comes_back_the_same(tmp_path):
 )
 def test_a_transcript_that_contradicts_itself_is_named(tmp_path, record, name):
     with pytest.raises(ValueError, match=f"line 1 must be a SAGE transcript: {name}"):
-        read_transcripts(write(tmp_path / "t.jsonl", record))
+        list(read_records(write(tmp_path / "t.jsonl", record), dialogue_of, what="a SAGE transcript"))
 
 
 @pytest.mark.parametrize(
     ("emotion", "state", "outcome"),
-    [
-        (100, "S", Outcome.DELIGHTED),
-        (70, "A", Outcome.FAREWELL),
-        (40, "B", Outcome.FAREWELL),
-        (39, "C", Outcome.FAREWELL),
-        (9, "F", Outcome.LEFT),
-    ],
+    [(100, "S", "delighted"), (70, "A", "farewell"), (40, "B", "farewell"), (39, "C", "farewell"), (9, "F", "left")],
 )
 def test_states_and_outcomes_follow_from_the_last_emotion(tmp_path, emotion, state, outcome):
     start = emotion - 5 if emotion < 100 else 98
     record = transcript((0, {"emotion-point": start}), (2, {"emotion-point": emotion, "planning": {"change": 5}}), emo_point=emotion)
     record["history"] = record["history"][:3]
-    (dialogue,) = read_transcripts(write(tmp_path / "t.jsonl", record))
+    ((_, dialogue),) = read_records(write(tmp_path / "t.jsonl", record), dialogue_of, what="a SAGE transcript")
     assert (dialogue.outcome, transcript_of(dialogue)["emo_state"]) == (outcome, f"Emotion-{state}")
 
 
@@ -202,7 +195,7 @@ def test_the_steps_of_a_thought_survive_as_text(step):
 @RELEASED
 def test_the_released_files_are_read_and_written_as_they_are():
     for name, num in (("profiles_test", 100), ("profiles_train", 500)):
-        scenarios = read_profiles(SAGE / f"{name}.jsonl.gz")
+        scenarios = list(read_profiles(SAGE / f"{name}.jsonl.gz").values())
         assert [profile_of(scenario) for scenario in scenarios] == records_of(SAGE / f"{name}.jsonl.gz")
         assert len(scenarios) == num and {scenario.family for scenario in scenarios} == set(FAMILIES)
     for path in sorted(SAGE.glob("dataset/*/*.jsonl.gz"))[:4]:
@@ -210,38 +203,41 @@ def test_the_released_files_are_read_and_written_as_they_are():
         for record in records:
             # The model's drafts of the user's words; our users have none.
             record["history"] = [{key: value for key, value in turn.items() if key != "thinking"} for turn in record["history"]]
-        assert [transcript_of(dialogue) for dialogue in read_transcripts(path)] == records
+        assert [transcript_of(dialogue) for _, dialogue in read_records(path, dialogue_of, what="a SAGE transcript")] == records
 
 
 # Conversion
 
 
-def ours(*, agent: str = "L2", d: float = 0.4, index: int = 0, **facts: Any) -> dict[str, Any]:
-    dialogue = play(AGENTS[agent], TRAIN[index], Difficulty.along(d), seed=7, user=RuleUser(RuleUserConfig()))
-    return {"step": 3, "uid": "step3-group1", "strictness": d, **dialogue.to_dict(), **facts}
+@pytest.fixture(scope="module")
+def ours() -> dict[str, Any]:
+    """A line of a run's dialogues.jsonl."""
+    dialogue = play(AGENTS["L2"], TRAIN[0], Difficulty.along(0.4), seed=7, user=RuleUser(RuleUserConfig()))
+    return {"step": 3, "uid": "step3-group1", "strictness": 0.4, **dialogue.to_dict()}
 
 
-def test_dialogues_of_the_built_in_world_go_to_sage_and_back(tmp_path, capsys):
-    source, native, back = write(tmp_path / "d.jsonl", ours(), ours(outcome="error")), tmp_path / "native.jsonl.gz", tmp_path / "back.jsonl"
-    assert main(["convert", str(source), str(native)]) == 0
+def test_dialogues_of_the_built_in_world_go_to_sage_and_back(ours, tmp_path, capsys):
+    source = write(tmp_path / "d.jsonl", ours, {**ours, "outcome": "error"})
+    native, same, back = tmp_path / "native.jsonl.gz", tmp_path / "same.jsonl.gz", tmp_path / "back.jsonl"
+    assert main(["convert", str(source), str(native)]) == main(["convert", str(source), str(same), "--to", "sage"]) == 0
     out = capsys.readouterr().out
     assert "1 dialogue in sage's format" in out and "left out: 1" in out
+    assert native.read_bytes() == same.read_bytes()
     (record,) = records_of(native)
     planning = record["history"][2]["planning"]
-    assert planning["content"] == "heard: suggestion" and planning["analyse"] == ours()["turns"][2]["thought"]
+    assert planning["content"] == "heard: suggestion" and planning["analyse"] == ours["turns"][2]["thought"]
     assert TRAIN[0].persona.name in record["player"] and TRAIN[0].facts[3].text in record["scene"]
     assert main(["convert", str(native), str(back)]) == 0
     (again,) = records_of(back)
     for name in ("scenario_id", "family", "hidden_intention", "emotion", "outcome"):
-        assert again[name] == ours()[name], name
-    assert [(turn["text"], turn.get("emotion")) for turn in again["turns"]] == [
-        (turn["text"], turn.get("emotion")) for turn in ours()["turns"]
-    ]
+        assert again[name] == ours[name], name
+    for turn, other in zip(again["turns"], ours["turns"], strict=True):
+        assert (turn["text"], turn.get("emotion")) == (other["text"], other.get("emotion"))
     assert Dialogue.from_dict(again, scenario=TRAIN[0]).difficulty == VANILLA
 
 
 def test_dialogues_on_profiles_need_the_profiles(tmp_path, capsys):
-    write_profiles(tmp_path / "profiles.jsonl", [replace(TRAIN[0], scenario_id="0-1-2")])
+    write_records(tmp_path / "profiles.jsonl", [profile_of(replace(TRAIN[0], scenario_id="0-1-2"))])
     native = write(tmp_path / "native.jsonl", transcript(id="0-1-2"))
     assert main(["convert", str(native), str(tmp_path / "ours.jsonl")]) == 0
     assert records_of(tmp_path / "ours.jsonl")[0]["scenario_id"] == "sage/0-1-2"
@@ -251,60 +247,46 @@ def test_dialogues_on_profiles_need_the_profiles(tmp_path, capsys):
     assert TRAIN[0].persona.name in records_of(tmp_path / "sage.jsonl")[0]["player"]
 
 
-def test_the_same_records_are_packed_into_the_same_bytes(tmp_path, capsys):
-    source = write(tmp_path / "d.jsonl", ours())
-    for name in ("a.jsonl.gz", "b.jsonl.gz"):
-        assert main(["convert", str(source), str(tmp_path / name)]) == 0
-    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
-
-
-def test_broken_files_and_existing_targets_are_refused_and_nothing_is_overwritten(tmp_path, capsys):
+def test_broken_files_and_existing_targets_are_refused_and_nothing_is_overwritten(ours, tmp_path, capsys):
     target = tmp_path / "out.jsonl"
-    without_seed = {name: value for name, value in ours().items() if name != "seed"}
-    broken_turn = ours()
-    broken_turn["turns"][2]["emotion"] = "x"
-    cases = [
-        (without_seed, "seed"),
-        (broken_turn, "emotion"),
-        ({"id": 1}, "history"),
-        ([], "history"),
-        (transcript(), "format"),
-        ("{", "line 2"),
-    ]
-    for record, name in cases:
-        source = write(tmp_path / "d.jsonl", ours(), record)
+    without_seed = {name: value for name, value in ours.items() if name != "seed"}
+    for record, name in [(without_seed, "seed"), ({"id": 1}, "history"), ([], "history"), (transcript(), "format"), ("{", "line 2")]:
+        source = write(tmp_path / "d.jsonl", ours, record)
         assert main(["convert", str(source), str(target)]) == 2
         error = capsys.readouterr().err
         assert "line 2" in error and name in error and not target.exists(), error
     target.write_text("mine")
-    source = write(tmp_path / "d.jsonl", ours())
+    source = write(tmp_path / "d.jsonl", ours)
     assert main(["convert", str(source), str(target)]) == 2 and target.read_text() == "mine"
-    assert main(["convert", str(source), str(target), "--force"]) == 0 and len(records_of(target)) == 1
-    source.write_text(source.read_text() + "{")
+    source.write_text(source.read_text() + "{")  # a run that goes on
     assert main(["convert", str(source), str(target), "--force"]) == 0 and "breaks off within line 2" in capsys.readouterr().err
-    assert main(["convert", str(write(tmp_path / "empty.jsonl")), str(tmp_path / "new.jsonl")]) == 2
-    assert main(["convert", str(tmp_path / "gone.jsonl"), str(tmp_path / "new.jsonl")]) == 2
+    assert len(records_of(target)) == 1
+    for name in ("empty", "gone"):
+        source = write(tmp_path / "empty.jsonl") if name == "empty" else tmp_path / "gone.jsonl"
+        assert main(["convert", str(source), str(tmp_path / "new.jsonl")]) == 2
 
 
 # The text regressor of the preset
 
 
 def some_wording() -> Wording:
-    return Wording(weights=np.random.default_rng(0).normal(size=NUM_BUCKETS), offset=0.25)
+    return Wording(weights=np.random.default_rng(0).normal(size=Wording.NUM_BUCKETS), offset=0.25)
 
 
 def test_a_text_is_its_characters_and_pairs_of_them():
-    assert list(pieces("a bA")) == ["a", "b", "a", "ab", "ba"]
+    assert list(Wording.pieces("a bA")) == ["a", "b", "a", "ab", "ba"]
     twice, once = math.log(3), math.log(2)
     size = math.sqrt(twice**2 + 3 * once**2)
-    assert shares("aba") == pytest.approx({bucket_of("a"): twice / size} | {bucket_of(p): once / size for p in ("b", "ab", "ba")})
-    assert sum(share**2 for share in shares("你真的很勇敢。" * 9).values()) == pytest.approx(1.0)
-    assert shares("你\u200b真 好\n") == shares("你真好") and shares("") == {} and some_wording().adds("") == -0.25
+    assert Wording.shares("aba") == pytest.approx(
+        {Wording.bucket_of("a"): twice / size} | {Wording.bucket_of(p): once / size for p in ("b", "ab", "ba")}
+    )
+    assert sum(share**2 for share in Wording.shares("你真的很勇敢。" * 9).values()) == pytest.approx(1.0)
+    assert Wording.shares("你\u200b真 好\n") == Wording.shares("你真好") and Wording.shares("") == {} and some_wording().adds("") == -0.25
 
 
 def test_the_strongest_pieces_add_up_to_the_term():
     wording, reply = some_wording(), "你真的很勇敢，我佩服你。"
-    named = wording.strongest(reply, NUM_BUCKETS)
+    named = wording.strongest(reply, Wording.NUM_BUCKETS)
     assert sum(named.values()) - 0.25 == pytest.approx(wording.adds(reply))
     strongest = max(named, key=lambda piece: abs(named[piece]))
     assert wording.strongest(reply, 1) == {strongest: named[strongest]}
@@ -314,10 +296,15 @@ def test_stored_weights_come_back_to_half_a_step():
     wording = some_wording()
     stored = wording.to_dict()
     again = Wording.from_dict(stored)
-    assert stored["weights"].isascii() and np.abs(again.weights - wording.weights).max() <= STEP / 2 + 1e-12 and again.to_dict() == stored
-    assert calibrated().wording.weights.shape == (NUM_BUCKETS,)
+    assert (
+        stored["weights"].isascii()
+        and np.abs(again.weights - wording.weights).max() <= Wording.STEP / 2 + 1e-12
+        and again.to_dict() == stored
+    )
+    assert SageNumbers.calibrated().wording.weights.shape == (Wording.NUM_BUCKETS,)
 
 
 def test_the_persona_types_and_wishes_have_native_names():
-    assert {intention_of(native_task(scenario)) for scenario in TRAIN} == set(HiddenIntention)
-    assert len({profile_of(scenario)["main_cha"] for scenario in TRAIN}) == len(PersonaType)
+    profiles = [profile_of(scenario) for scenario in TRAIN]
+    assert {intention_of(profile["task"]) for profile in profiles} == set(HiddenIntention)
+    assert len({profile["main_cha"] for profile in profiles}) == len(PersonaType)

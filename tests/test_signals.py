@@ -40,7 +40,7 @@ def test_broken_rollouts_are_dropped_and_groups_of_one_do_not_count():
     assert math.isnan(zero_variance_share([]).total) and math.isnan(effective_group_size([EQUAL]))
 
 
-def test_zero_variance_tells_too_hard_from_too_easy():
+def test_zero_variance_separates_too_hard_from_too_easy():
     share = zero_variance_share([SPLIT, EQUAL, [1.0, 1.0], [0.5, 0.5]])
     assert (share.all_low, share.all_high, share.total) == (0.25, 0.5, 0.75)
     assert zero_variance_share([[0.2, 0.2 + 1e-9]]).total == 0.0

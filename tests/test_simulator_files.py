@@ -16,7 +16,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from simulator.files import write_whole
-for _ in range(100):
+for _ in range(30):
     write_whole(Path(sys.argv[1]), sys.argv[2] * 200_000)
 """
 

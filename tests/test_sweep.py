@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -19,23 +18,18 @@ from made_sweep import made_result, made_sweep
 from sweep_file import PLAN, planned
 
 from analysis.compare import plan_of
-from analysis.plan import read_planned
 from analysis.sweeps import read_sweep
 from experiments.__main__ import main
-from experiments.config import to_plain, to_yaml
+from experiments.config import ExperimentConfig, to_yaml
 from experiments.errors import ConfigError
 from experiments.run_lock import Interruption, only_writer
 from experiments.sweep import (
     RunningCell,
     SweepRunner,
+    check_place,
     check_same_run,
-    compare_arms,
-    keep_plan,
-    resumed_config,
     run_cell,
     run_sweep,
-    start,
-    torn_runs,
 )
 from experiments.sweep_plan import Cell, Sweep
 from simulator.files import ExitCode
@@ -46,7 +40,7 @@ FIXED = Cell("fixed", 3)
 
 @pytest.fixture
 def runs(write, tmp_path) -> str:
-    """The override for the folder of all runs, beside a sweep's file."""
+    """The override for the folder of all runs, next to a sweep's file."""
     write()
     return f"runs={tmp_path / 'runs'}"
 
@@ -66,6 +60,16 @@ def steps_of(*numbers: int) -> str:
     return "".join(json.dumps({"step": i, "perf/policy_tokens": 100 * i, **line}) + "\n" for i in numbers)
 
 
+def resumed_config(sweep: Sweep, cell: Cell, monkeypatch) -> ExperimentConfig:
+    """The settings with which a run of the sweep is resumed."""
+    taken = []
+    monkeypatch.setattr("experiments.run.run", lambda config, folder, to_resume: taken.append(config) or ExitCode.FINISHED)
+    monkeypatch.setattr("experiments.sweep.check", lambda *_, **__: None)
+    monkeypatch.setattr(Sweep, "is_done", lambda sweep, other: other != cell)
+    assert run_cell(sweep, cell) == ExitCode.FINISHED
+    return taken[0]
+
+
 # A whole sweep ------------------------------------------------------------------------------------------------------------------
 
 
@@ -77,13 +81,14 @@ def test_a_sweep_runs_every_cell_compares_them_and_is_done_when_asked_again(writ
     write()
     model, started = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), []
 
-    def in_this_process(sweep: Sweep, cell: Cell):
+    def in_this_process(runner: SweepRunner, cell: Cell):
+        sweep = runner.sweep
         started.append(str(cell))
         code = main([sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)])
         return SimpleNamespace(returncode=code, poll=lambda: code)
 
-    monkeypatch.setattr("experiments.sweep.start", in_this_process)
-    monkeypatch.setattr("experiments.sweep.POLL_S", 0.0)
+    monkeypatch.setattr("experiments.sweep.SweepRunner.start", in_this_process)
+    monkeypatch.setattr("experiments.sweep.SweepRunner.POLL_S", 0.0)
     monkeypatch.setattr("experiments.build.RolloutPool", InProcessPool)
     monkeypatch.setattr("experiments.run.write_report", lambda folder: folder / "report.html")
     words = ["made", f"runs={tmp_path / 'runs'}", f"policy.model={model}", *SMALL, "budget.steps=2", "parallel=1", "seeds=3"]
@@ -91,7 +96,7 @@ def test_a_sweep_runs_every_cell_compares_them_and_is_done_when_asked_again(writ
     folder, err = tmp_path / "runs" / "made" / "sweep", capsys.readouterr().err
     assert sorted(started) == ["fixed seed 3", "frontier seed 3", "frontier seed 5", "replayed seed 3"]
     assert started.index("frontier seed 5") < started.index("replayed seed 3")
-    assert "4 runs to do, 0 done" in err and "first step after" in err and "done fixed seed 3: held-out" in err
+    assert "4 runs to do, 0 of 4 done" in err and "first step after" in err and "done fixed seed 3: held-out" in err
 
     summaries = {str(path.parent.relative_to(folder)): json.loads(path.read_text()) for path in folder.glob("*/seed_*/summary.json")}
     assert len(summaries) == 4 and summaries["fixed/seed_3"]["strictness"]["trace"] == [0.5, 0.5]
@@ -107,7 +112,7 @@ def test_a_sweep_runs_every_cell_compares_them_and_is_done_when_asked_again(writ
     assert json.loads((folder / "plan.json").read_text())["seeds"] == [3, 5]
 
     started.clear()
-    assert main(words) == 0 and started == [] and "0 runs to do, 4 done" in capsys.readouterr().err
+    assert main(words) == 0 and started == [] and "0 runs to do, 4 of 4 done" in capsys.readouterr().err
     assert main([*words, "algorithm.turn_credit=0.5"]) == 2
     assert "was run with algorithm.turn_credit=0.0, this sweep wants 0.5" in capsys.readouterr().err
 
@@ -118,69 +123,50 @@ def test_runs_side_by_side_share_the_cores_and_are_out_of_reach_of_the_terminal(
     monkeypatch.setattr("experiments.sweep.os.sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     sweep = planned(runs, "learner.lr=0.01")
-    start(sweep, FIXED)
+    SweepRunner(sweep, Interruption()).start(FIXED)
     assert given["words"][1:] == ["-m", "experiments", "made", runs, "learner.lr=0.01", "--cell", "fixed", "3"]
     assert given["env"]["OMP_NUM_THREADS"] == "4" and given["start_new_session"] is True
     assert (sweep.folder / "fixed" / "seed_3.txt").is_file()
 
 
-def test_a_run_that_cannot_be_read_fails_and_the_others_count(runs, capsys):
-    sweep = planned(runs, "arms=frontier,fixed", "seeds=3")
-    for cell in sweep.cells():
-        begun(sweep, cell, finished=True, metrics=[{"step": 1, "perf/policy_tokens": 5000}])
-    for name, content in (("summary.json", '{"seed": 3'), ("metrics.jsonl", "\0\0\n{}\n"), ("config.yaml", "")):
-        path = sweep.run_folder(FIXED) / name
-        before = path.read_text()
-        path.write_text(content)
-        assert run_sweep(sweep) == ExitCode.FAILED
-        said = capsys.readouterr().err
-        assert "fixed seed 3 " in said and f"delete {sweep.run_folder(FIXED)}" in said and "0 runs to do, 1 done" in said
-        path.write_text(before)
-    assert (sweep.folder / "comparison.json").is_file()
+def test_a_run_that_cannot_be_read_is_named_with_the_remedy(runs, capsys):
+    sweep = planned(runs)
+    folder = begun(sweep, FIXED, finished=True, metrics=[{"step": 1, "perf/policy_tokens": 5000}])
+    for name, content in (("metrics.jsonl", "\0\0\n{}\n"), ("config.yaml", ""), ("config.yaml", "{")):
+        before = (folder / name).read_text()
+        (folder / name).write_text(content)
+        assert main(["made", runs]) == 2
+        assert "fixed seed 3 cannot be read" in (said := capsys.readouterr().err) and f"delete {folder}" in said
+        (folder / name).write_text(before)
 
 
 # The plan -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_contrasts_with_arms_that_were_not_run_count_in_the_correction(write, tmp_path):
+def test_a_sweep_is_compared_by_its_files_threshold_and_arms_that_were_not_run_count_in_the_correction(write, tmp_path):
     write(PLAN.replace('["frontier:fixed"]', '["frontier:fixed", "frontier:replayed"]'))
+    planned(f"runs={tmp_path}").keep_plan()
+    write(PLAN.replace('["frontier:fixed"]', '["frontier:fixed", "frontier:replayed"]') + "threshold: 35\n")
     part = planned("arms=frontier,fixed", f"runs={tmp_path}")
+    part.keep_plan()  # the threshold is no part of the plan that must stay
     made_sweep(part.folder, {"frontier": [70.0 + i for i in range(6)], "fixed": [50.0 + i / 2 for i in range(6)]})
-    keep_plan(part)
-    compare_arms(part)
-    first, second = json.loads((part.folder / "comparison.json").read_text())["contrasts"]
+    SweepRunner(part, Interruption()).compare()
+    found = json.loads((part.folder / "comparison.json").read_text())
+    first, second = found["contrasts"]
     assert first["endpoints"]["heldout.auc"]["p_holm"] == 2 * 2 / 2**6 and second["cannot"]
+    assert found["arms"]["frontier"]["tokens_to_threshold"]["threshold"] == 35 and plan_of(read_sweep(part.folder)).threshold == 35
 
 
 def test_a_sweep_keeps_its_plan_and_is_refused_another_one(write, tmp_path):
     write(f"{PLAN}tuning: {{frontier: much, fixed: a grid, replayed: none}}\n")
-    keep_plan(planned("arms=fixed,frontier", f"runs={tmp_path}"))
+    planned("arms=fixed,frontier", f"runs={tmp_path}").keep_plan()
     kept = json.loads((tmp_path / "made" / "sweep" / "plan.json").read_text())
     assert kept["contrasts"] == [["frontier", "fixed"]] and kept["primary"] == "heldout.auc"
     assert kept["tuning"] == {"frontier": "much", "fixed": "a grid", "replayed": "none"}
-    keep_plan(planned(f"runs={tmp_path}"))
+    planned(f"runs={tmp_path}").keep_plan()
     write(PLAN.replace("frontier:fixed", "fixed:frontier"))
     with pytest.raises(ConfigError, match=r"fixed:frontier on heldout\.auc.*, got frontier:fixed"):
-        keep_plan(planned(f"runs={tmp_path}"))
-
-
-def test_a_resumed_sweep_adds_seeds_to_its_plan_and_takes_none_away(runs, tmp_path):
-    for words in ([], ["seeds=9", "arms=fixed"], ["seeds=3"]):
-        keep_plan(planned(runs, *words))
-    found = read_planned(tmp_path / "runs" / "made" / "sweep")
-    assert (found.seeds, found.arms) == ((3, 5, 9), ("frontier", "fixed", "replayed"))
-
-
-def test_the_threshold_of_the_file_is_no_part_of_the_plan_that_must_stay(write, tmp_path):
-    write()
-    keep_plan(planned(f"runs={tmp_path}"))
-    write(f"{PLAN}threshold: 35\n")
-    keep_plan(timed := planned(f"runs={tmp_path}"))
-    made_sweep(timed.folder, {"frontier": [50.0], "fixed": [40.0]})
-    compare_arms(timed)
-    found = json.loads((timed.folder / "comparison.json").read_text())
-    assert found["arms"]["frontier"]["tokens_to_threshold"]["threshold"] == 35
-    assert plan_of(read_sweep(timed.folder)).threshold == 35 and plan_of(read_sweep(timed.folder), threshold=70.0).threshold == 70
+        planned(f"runs={tmp_path}").keep_plan()
 
 
 # Existing runs ------------------------------------------------------------------------------------------------------------------
@@ -188,90 +174,52 @@ def test_the_threshold_of_the_file_is_no_part_of_the_plan_that_must_stay(write, 
 
 def test_an_existing_run_of_other_settings_is_refused_requested_or_not(runs):
     begun(planned(runs), Cell("frontier", 3))
-    torn_runs(planned(runs, "arms=fixed"))
+    check_place(planned(runs, "arms=fixed"))
     for words in (["group_size=3"], ["arms=fixed", "group_size=3"]):
         with pytest.raises(ConfigError, match=r"frontier/seed_3 was run with group_size=.*wants 3"):
-            torn_runs(planned(runs, *words))
-
-
-def test_an_existing_run_of_another_world_is_refused(runs):
-    sweep = planned(runs)
-    folder = begun(sweep, FIXED)
-    (folder / "config.yaml").write_text(to_yaml(sweep.config(FIXED), {"format": 2, "world": "0123"}))
+            check_place(planned(runs, *words))
+    sweep, folder = planned(runs), planned(runs).run_folder(Cell("frontier", 3))
+    (folder / "config.yaml").write_text(to_yaml(sweep.config(Cell("frontier", 3)), {"format": 2, "world": "0123"}))
     with pytest.raises(ConfigError, match="was run in world 0123"):
-        check_same_run(sweep, FIXED)
+        check_place(sweep)
 
 
-def test_a_run_begun_before_a_setting_existed_has_its_default(runs):
-    sweep = planned(runs)
-    folder, saved = begun(sweep, FIXED), to_plain(sweep.config(FIXED))
-    del saved["resampling"], saved["rollout"]["reward_terms"], saved["callbacks"]
-    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world": world_name()}}), encoding="utf-8")
-    check_same_run(sweep, FIXED)
-    with pytest.raises(ConfigError, match=r"was run with resampling\.max_rounds=0"):
-        check_same_run(planned(runs, "arms=fixed,frontier", "resampling.max_rounds=2"), FIXED)
-
-
-@pytest.mark.parametrize("text", ["", "{", "just words\n"])
-def test_a_run_whose_settings_cannot_be_read_is_named_with_the_remedy(runs, text):
-    sweep = planned(runs)
-    folder = begun(sweep, FIXED)
-    (folder / "config.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=f"fixed seed 3 .*delete {folder}"):
-        check_same_run(sweep, FIXED)
-
-
-def test_a_run_that_replays_another_is_resumed_where_all_were_moved(runs, tmp_path):
+def test_a_run_that_replays_another_is_resumed_where_all_were_moved(runs, tmp_path, monkeypatch):
     cell = Cell("replayed", 3)
     begun(planned(runs), cell)
     (tmp_path / "runs").rename(tmp_path / "moved")
     sweep = planned(f"runs={tmp_path / 'moved'}")
     check_same_run(sweep, cell)
-    config = resumed_config(sweep, cell)
+    config = resumed_config(sweep, cell, monkeypatch)
     assert config.teacher.trace == str(tmp_path / "moved" / "made" / "sweep" / "frontier" / "seed_5" / "teacher.jsonl")
     assert config.runs == str(tmp_path / "moved") and config.resume == str(sweep.run_folder(cell))
 
 
-@pytest.mark.parametrize(
-    ("changed", "taken"),
-    [
-        ("cluster.address=ray://new:1", ['cluster.address="ray://new:1"']),
-        ("cluster={address: here, object_store_mb: 99}", ['cluster.address="here"', "cluster.object_store_mb=99"]),
-        ("cluster.address=ray://\U0001f600:1", ['cluster.address="ray://\U0001f600:1"']),
-        ("checkpoint.every=3", ["checkpoint.every=3"]),
-        ("learner.lr=0.1", []),
-    ],
-)
-def test_a_resumed_run_takes_the_machine_of_now_and_no_other_settings(runs, changed, taken):
+def test_a_resumed_run_takes_the_machine_of_now_and_no_other_settings(runs):
     begun(planned(runs), FIXED)
-    sweep = planned(runs, changed)
-    assert sweep.resume_words(FIXED) == taken
-    if not taken:
-        with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
-            check_same_run(sweep, FIXED)
-        return
-    check_same_run(sweep, FIXED)
-    assert resumed_config(sweep, FIXED).cluster == sweep.config(FIXED).cluster
-
-
-def test_a_resumed_run_takes_only_what_its_kind_of_user_has(write, tmp_path):
-    asked = PLAN.replace("settings: {", "settings: {simulator: {kind: llm, model: m}, ")
-    write(f"{asked.replace('fixed: {', 'fixed: {simulator: {kind: rule}, ')}differ: [simulator.]\n")
-    sweep = planned(f"runs={tmp_path / 'runs'}", "simulator.timeout_s=9")
-    assert sweep.resume_words(Cell("frontier", 3)) == ["simulator.timeout_s=9.0"] and sweep.resume_words(FIXED) == []
+    for changed, taken in {
+        "cluster={address: here, object_store_mb: 99}": ['cluster.address="here"', "cluster.object_store_mb=99"],
+        "cluster.address=ray://\U0001f600:1": ['cluster.address="ray://\U0001f600:1"'],
+        "checkpoint.every=3": ["checkpoint.every=3"],
+    }.items():
+        sweep = planned(runs, changed)
+        assert sweep.resume_words(FIXED) == taken
+        with pytest.MonkeyPatch.context() as patch:
+            assert resumed_config(sweep, FIXED, patch).cluster == sweep.config(FIXED).cluster
+    other = planned(runs, "learner.lr=0.1")
+    assert other.resume_words(FIXED) == []
+    with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
+        check_same_run(other, FIXED)
 
 
 # One cell -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_by_itself_waits_for_the_run_that_it_replays(runs):
+def test_one_run_of_a_sweep_is_planned_by_itself_once_the_run_that_it_replays_has_ended(runs, capsys):
     sweep = planned(runs)
     with pytest.raises(ConfigError, match=r"replayed seed 3 replays frontier seed 5, .* --cell frontier 5"):
         run_cell(sweep, Cell("replayed", 3))
     assert not sweep.folder.exists()
-
-
-def test_one_run_of_a_sweep_is_planned_by_itself(runs, capsys):
     assert main(["made", runs, "--cell", "fixed", "5", "--dry-run"]) == 0
     assert "strictness: 0.5" in (out := capsys.readouterr().out) and "seed: 5" in out
     for words, said in (
@@ -279,25 +227,6 @@ def test_one_run_of_a_sweep_is_planned_by_itself(runs, capsys):
         (["smoke", "--cell", "a", "9"], "--cell needs a sweep"),
     ):
         assert main(words) == 2 and said in capsys.readouterr().err
-
-
-def test_a_run_that_has_ended_is_not_ended_again(runs, capsys):
-    folder = begun(planned(runs), FIXED, finished=True)
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert main(["made", runs, "--cell", "fixed", "3"]) == 0 and f"{folder} has ended: held-out 60.0" in capsys.readouterr().err
-    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# {folder} has ended" in capsys.readouterr().out
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_a_run_that_lost_its_checkpoints_is_refused_and_keeps_its_records(runs, capsys):
-    folder = begun(planned(runs), FIXED)
-    (folder / "metrics.jsonl").write_text('{"step": 4}\n', encoding="utf-8")
-    for options in ([], ["--dry-run"]):
-        assert main(["made", runs, "--cell", "fixed", "3", *options]) == 2
-        assert "resume must name a run with a whole checkpoint" in capsys.readouterr().err
-    assert (folder / "metrics.jsonl").read_text(encoding="utf-8") == '{"step": 4}\n'
-    (folder / "metrics.jsonl").unlink()
-    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# continues {folder}" in capsys.readouterr().out
 
 
 # Refused on this machine --------------------------------------------------------------------------------------------------------
@@ -333,9 +262,13 @@ def test_a_sweep_does_not_start_while_another_process_writes_one_of_its_runs(run
     assert not (sweep.folder / "plan.json").exists()
 
 
-def test_a_dry_run_tells_finished_and_unreadable_runs(runs, capsys):
+def test_finished_runs_are_counted_and_not_ended_again_and_unreadable_ones_are_named(runs, capsys):
     sweep = planned(runs)
     folder = begun(sweep, FIXED, finished=True)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(["made", runs, "--cell", "fixed", "3"]) == 0 and f"{folder} has ended: held-out 60.0" in capsys.readouterr().err
+    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# {folder} has ended" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert main(["made", runs, "--dry-run"]) == 0 and f"# 1 of 6 runs are done in {sweep.folder}, 5 are left" in capsys.readouterr().out
     (folder / "config.yaml").unlink()
     assert main(["made", runs, "--dry-run"]) == 0 and f"delete {folder} to run it again" in capsys.readouterr().out
@@ -347,8 +280,8 @@ def test_a_dry_run_tells_finished_and_unreadable_runs(runs, capsys):
 @pytest.fixture
 def runner(runs, monkeypatch):
     """Makes a runner that starts nothing, and what it says."""
-    monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: SimpleNamespace(poll=lambda: None))
-    monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
+    monkeypatch.setattr("experiments.sweep.SweepRunner.start", lambda runner, cell: SimpleNamespace(poll=lambda: None))
+    monkeypatch.setattr("experiments.sweep.SweepRunner.POLL_S", 0.01)
 
     def runner(*words: str, **facts) -> tuple[SweepRunner, list[str]]:
         made, said = SweepRunner(planned(runs, *words), Interruption(), **facts), []
@@ -364,6 +297,8 @@ def test_the_cost_is_predicted_from_the_first_step(runner):
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text(steps_of(2), encoding="utf-8")
     assert made.estimate() == "?"
+    made.start_runs()
+    assert said.pop().endswith(f"its output is {folder}.txt")
     made.predict(Cell("frontier", 3))
     # Of ten steps of 10 s the budget allows four; 33 held-out dialogues of 1 s; six runs of 73 s less half of one.
     assert made.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0) and made.runs_made() == 0.5
@@ -386,25 +321,7 @@ def test_a_resumed_run_goes_alone_until_its_first_new_step(runner):
     assert seen == [(1, False), (1, False), (1, True)] and len(made.running) == 2
 
 
-def test_failed_runs_are_not_left_to_be_made(runner):
-    made, _ = runner("parallel=1", torn=[FIXED])
-    made.left.remove(Cell("frontier", 3))
-    made.failed.append(Cell("frontier", 3))
-    made.run_s = 100.0
-    assert made.runs_left() == 4 and made.estimate() == "6:40" and made.num_done == 0 and made.and_failed() == ", 2 failed"
-
-
-def test_the_first_run_is_announced_with_the_prior_it_builds_and_its_output(runner, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.sweep.prior_folder", lambda config: tmp_path / "prior")
-    output = str(tmp_path / "runs" / "made" / "sweep" / "frontier" / "seed_3.txt")
-    for is_built in (False, True):
-        made, said = runner()
-        made.start_runs()
-        assert said[0].startswith("first frontier seed 3 alone") and output in said[0] and ("prior" in said[0]) is not is_built
-        (tmp_path / "prior").mkdir(exist_ok=True)
-
-
-def test_a_run_that_ends_is_told_with_how_many_are_done_and_the_time_left(runner):
+def test_a_message_at_the_end_of_a_run_counts_those_done_and_predicts_the_time_left(runner):
     made, said = runner("parallel=1")
     made.run_s = 100.0
     for cell, code in ((Cell("frontier", 3), 0), (FIXED, 0), (Cell("frontier", 5), 1)):
@@ -414,9 +331,10 @@ def test_a_run_that_ends_is_told_with_how_many_are_done_and_the_time_left(runner
         made.running = [RunningCell(cell, SimpleNamespace(poll=lambda code=code: code, returncode=code))]
         made.began, made.done_before = time.monotonic(), made.runs_made()
         made.collect()
-    assert said[0] == "done frontier seed 3: held-out 60.0 (1 of 6, about 8:20 left)"
-    assert said[1] == "done fixed seed 3: held-out 60.0 (2 of 6, about 6:40 left)"
+    assert said[0] == "done frontier seed 3: held-out 60.0 (1 of 6 done, about 8:20 left)"
+    assert said[1] == "done fixed seed 3: held-out 60.0 (2 of 6 done, about 6:40 left)"
     assert said[2].startswith("FAILED frontier seed 5 (1)") and made.failed == [Cell("frontier", 5)]
+    assert made.runs_left() == 3  # the failed one is none of them
 
 
 # Stopping -----------------------------------------------------------------------------------------------------------------------
@@ -438,7 +356,7 @@ time.sleep(0.3)
 
 
 def test_a_sweep_that_is_interrupted_twice_lets_runs_finish_and_then_abandon_their_step(runs, monkeypatch):
-    monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
+    monkeypatch.setattr("experiments.sweep.SweepRunner.POLL_S", 0.01)
     with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", COUNTING], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "runs\n"
         made = SweepRunner(planned(runs), interruption)
@@ -457,16 +375,12 @@ def test_a_sweep_that_is_interrupted_twice_lets_runs_finish_and_then_abandon_the
         assert process.stdout.read() == "2\n" and process.poll() == 0
 
 
-class Gone(io.StringIO):
-    """A pipe whose reader has gone."""
-
-    def write(self, text: str) -> int:
+def test_a_closed_terminal_stops_no_sweep(runs, monkeypatch):
+    def gone(text: str) -> None:
         raise BrokenPipeError
 
-
-def test_a_closed_terminal_stops_no_sweep(runs, monkeypatch):
-    monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
-    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setattr("experiments.sweep.SweepRunner.POLL_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=gone, flush=lambda: None, isatty=lambda: False))
     made = SweepRunner(planned(runs), Interruption())
     made.left, made.running = [], [RunningCell(Cell("frontier", 3), SimpleNamespace(poll=lambda: 3, returncode=3))]
     assert made.run() == [Cell("frontier", 3)]

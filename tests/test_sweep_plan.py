@@ -12,8 +12,7 @@ from experiments.__main__ import main
 from experiments.config import is_sweep, to_plain
 from experiments.errors import ConfigError
 from experiments.resume import differences
-from experiments.sweep import lost_overrides
-from experiments.sweep_plan import Cell, describe, load_sweep, seeds_of
+from experiments.sweep_plan import Cell, load_sweep, seeds_of
 
 
 def refusal(*overrides: str) -> str:
@@ -59,18 +58,13 @@ def test_an_arm_replays_the_same_run_whichever_seeds_are_requested(write):
     write(PLAN.replace("seeds: [3, 5]", "seeds: [3, 5, 7]"))
     whole, part = planned(), planned("seeds=3,5")
     assert part.config(Cell("replayed", 5)).teacher.trace == whole.config(Cell("replayed", 5)).teacher.trace
+    added = planned("seeds=3,5,6,8")  # those that the file lacks replay runs of its seeds
+    needs = [str(need) for seed in added.seeds for need in added.needs(Cell("replayed", seed))]
+    assert needs == ["frontier seed 5", "frontier seed 7", "frontier seed 3", "frontier seed 7"]
     # frontier 7, which replayed 5 copies, is run too.
     assert part.cells()[-1] == Cell("frontier", 7) and len(part.cells()) == 7 and len(planned("seeds=3").cells()) == 4
     assert part.cell("frontier", "7") == Cell("frontier", 7) and part.config(Cell("frontier", 7)).seed == 7
-    assert "# and frontier seed 7" in describe(part) and "7 runs and at most 35,000 policy tokens" in describe(part)
-
-
-def test_added_seeds_replay_the_runs_of_the_files_seeds(write):
-    write()
-    more = planned("seeds=3,5,6,7")
-    needs = [str(need) for seed in more.seeds for need in more.needs(Cell("replayed", seed))]
-    assert needs == ["frontier seed 5", "frontier seed 3", "frontier seed 3", "frontier seed 5"]
-    assert planned("seeds=6").cells()[-1] == Cell("frontier", 3)
+    assert "# and frontier seed 7" in part.describe() and "7 runs and at most 35,000 policy tokens" in part.describe()
 
 
 def test_seeds_are_numbers_or_ranges():
@@ -96,14 +90,11 @@ def test_a_sweep_is_described_and_nothing_is_started(write, tmp_path, capsys):
 def test_the_plan_names_all_arms_and_seeds_and_the_overrides_that_decide_results(write):
     write()
     given = planned("name=short", "arms=fixed", "seeds=3", "budget.policy_tokens=900", "learner.lr=0.01", "cluster.object_store_mb=256")
-    assert planned().planned.num_runs == given.planned.num_runs == 6
+    assert all(len(plan.seeds) * len(plan.arms) == 6 for plan in (planned().planned, given.planned))
     assert given.planned.overrides == ("budget.policy_tokens=900", "learner.lr=0.01")
-
-
-@pytest.mark.parametrize(("asked", "expected"), [("seeds=3", (3, 5)), ("seeds=3,6", (3, 5, 6)), ("seeds=7,8", (7, 8))])
-def test_seeds_of_the_file_stay_planned_unless_all_requested_are_others(write, asked, expected):
-    write()
-    assert planned(asked).planned.seeds == expected
+    # The file's seeds stay planned unless all requested are others.
+    for asked, seeds in (("seeds=3", (3, 5)), ("seeds=3,6", (3, 5, 6)), ("seeds=7,8", (7, 8))):
+        assert planned(asked).planned.seeds == seeds
 
 
 def test_arms_that_a_contrast_lacks_are_named(capsys):
@@ -159,12 +150,10 @@ def test_overrides_that_make_no_plan_are_refused_by_name(write, overrides, name)
     assert name in refusal(*overrides)
 
 
-@pytest.mark.parametrize(
-    "overrides", [["parallel=1"], ["policy.gpu_memory_share=0"], ["policy.engine=hf"], ["cluster.address=10.0.0.1:6379"]]
-)
-def test_runs_that_leave_each_other_room_on_a_gpu_may_go_side_by_side(overrides, write):
+def test_runs_that_leave_each_other_room_on_a_gpu_may_go_side_by_side(write):
     write()
-    assert planned("parallel=3", "cluster.gpus_per_engine=0.3", *overrides).parallel
+    for word in ("parallel=1", "policy.gpu_memory_share=0", "policy.engine=hf", "cluster.address=10.0.0.1:6379"):
+        assert planned("parallel=3", "cluster.gpus_per_engine=0.3", word).parallel
 
 
 def test_an_override_reaches_arms_of_another_kind_where_it_means_the_same():
@@ -184,17 +173,12 @@ def test_an_override_reaches_arms_of_another_kind_where_it_means_the_same():
         load_sweep("rlver_matrix", ["algorithm.pace=1"])
 
 
-def test_arms_that_an_override_does_not_reach_are_named(write):
-    write()
-    sweep = planned("arms=frontier,fixed", "teacher.target_success=0.4", "learner.lr=0.001")
-    (note,) = lost_overrides(sweep)
-    assert note.startswith("teacher.target_success=0.4 does not reach fixed")
-    assert sweep.config(Cell("frontier", 3)).teacher.target_success == 0.4 and sweep.config(Cell("fixed", 3)).learner.lr == 0.001
-
-
-def test_a_dry_run_notes_the_settings_of_the_file_that_another_kind_loses(capsys):
-    assert main(["quick_comparison", "--dry-run", "name=none", "algorithm.kind=ppo"]) == 0
-    assert "# NOTE algorithm.kind=ppo begins with its own defaults; quick_comparison has for grpo: " in capsys.readouterr().out
+def test_a_dry_run_notes_arms_that_an_override_does_not_reach_and_settings_that_another_kind_loses(capsys):
+    words = ["algorithm.kind=ppo", "teacher.target_success=0.4"]
+    assert main(["quick_comparison", "--dry-run", "name=none", *words]) == 0
+    out = capsys.readouterr().out
+    assert "# NOTE algorithm.kind=ppo begins with its own defaults; quick_comparison has for grpo: " in out
+    assert "# teacher.target_success=0.4 does not reach fixed" in out
     assert main(["rlver_matrix", "--dry-run", "name=none"]) == 0
     assert "NOTE" not in capsys.readouterr().out
 
@@ -204,12 +188,9 @@ def test_a_kind_for_all_arms_replaces_that_of_the_base(write):
     configs = {arm: planned("algorithm.kind=ppo").config(Cell(arm, 3)) for arm in ("frontier", "fixed")}
     assert (configs["frontier"].teacher.kind, configs["frontier"].teacher.num_steps) == ("linear", 7)
     assert configs["fixed"].teacher.kind == "fixed" and {config.algorithm.kind for config in configs.values()} == {"ppo"}
-
-
-@pytest.mark.parametrize("kind", ["algorithm.kind=grpo", "teacher.kind=uniform"])
-def test_a_kind_for_all_arms_is_refused_where_arms_choose_theirs(write, kind):
     write(PLAN.replace("  frontier: {}", "  frontier: {}\n  ppo: {algorithm: {kind: ppo}}") + "differ: [algorithm]\n")
-    assert refusal(kind).startswith(kind.partition("=")[0])
+    for kind in ("algorithm.kind=grpo", "teacher.kind=uniform"):  # arms choose theirs
+        assert refusal(kind).startswith(kind.partition("=")[0])
 
 
 # Files --------------------------------------------------------------------------------------------------------------------------
@@ -223,17 +204,23 @@ def test_a_kind_for_all_arms_is_refused_where_arms_choose_theirs(write, kind):
         ("frontier: {}", "frontier: {rollout: {max_new_tokens: 30}}", "rollout.max_new_tokens must be the same"),
         ("frontier: {}", "frontier: {simulator: {start_emotion: 60}}", "simulator.start_emotion must be the same"),
         *(('"frontier:fixed"', text, "contrasts") for text in ('"frontier:fixd"', '"frontier:front*"', "frontier: fixed")),
-        ('"frontier:fixed"', '"fixed:fixed"', "contrast must name two arms"),
-        ("parallel: 2", "side_by_side: 2", "'side_by_side'"),
+        ('"frontier:fixed"', '"fixed:fixed"', "contrasts must look like"),
+        ("parallel: 2", "side_by_side: 2", "side_by_side is not a setting"),
         ("parallel: 2", "primary: heldout.acu", "primary must"),
         ("parallel: 2", "tuning: none", "tuning must"),
         *(("parallel: 2", f"read: {value}", "read must") for value in ("[heldout.forgoten]", "heldout.forgotten")),
         *(("parallel: 2", f"threshold: {value}", "threshold must") for value in ("135", "often")),
         ("parallel: 2", "differ: learner.lr", "differ must"),
+        *(
+            ("parallel: 2", f"differ: {value}", "differ must name")
+            for value in ("[learner.lr]", "[budget]", "['']", "[budget.policy_tokens]")
+        ),
+        ("parallel: 2", "tuning: {frontier: much}", "tuning must name every arm, got none for fixed"),
+        ("parallel: 2", "tuning: {frontier: much, fixt: none}", "tuning must name arms"),
         ("seeds: [3, 5]", "seeds: [3]", "arm replayed replays another seed's run"),
         ("seeds: [3, 5]\n", "", "seeds"),
         ("base: smoke\n", "", "base"),
-        ("base: smoke\n", "base: smok\n", "base must name an experiment"),
+        ("base: smoke\n", "base: smok\n", "base must name another experiment"),
         ("  fixed: {teacher", "  b/c: {teacher", "'b/c'"),
         ("frontier: {}", "frontier: often", "arms.frontier must"),
         ("frontier: {}", "frontier: {seed: 4}", "arm frontier must not set seed"),
@@ -250,30 +237,14 @@ def test_files_that_are_no_fair_sweep_are_refused_by_name(write, before, after, 
     assert message in refusal()
 
 
-@pytest.mark.parametrize(
-    ("added", "message"),
-    [
-        *((f"differ: {value}", "differ must name") for value in ("[learner.lr]", "[budget]", "['']", "[budget.policy_tokens]")),
-        ("tuning: {frontier: much}", "tuning must name every arm, got none for fixed"),
-        ("tuning: {frontier: much, fixt: none}", "tuning must name arms"),
-    ],
-)
-def test_keys_that_do_not_fit_the_arms_are_refused_by_name(write, added, message):
-    write(f"{PLAN}{added}\n")
-    assert message in refusal()
-
-
-def test_a_key_without_a_value_counts_as_left_out(write):
-    write(f"{PLAN}differ:\n")
-    assert planned().differ == ()
-
-
 def test_arms_may_differ_in_the_subject_of_the_experiment_and_in_nothing_else(write):
     of_two_priors = PLAN.replace("frontier: {}", "frontier: {policy: {prior: {knowhow_prob: 0.5}}}")
     write(of_two_priors)
     assert refusal().startswith("policy.prior.knowhow_prob must be the same in all arms, got 0.5 in frontier")
     write(f"{of_two_priors}differ: [policy.prior.]\n")
     assert planned().differ == ("policy.prior.",)
+    write(f"{PLAN}differ:\n")  # a key without a value counts as left out
+    assert planned().differ == ()
     write(f"{of_two_priors}differ: [policy.prior.seed]\n")
     assert refusal().startswith("policy.prior.knowhow_prob must be the same")
 
@@ -284,15 +255,12 @@ def test_an_arm_whose_arm_replays_one_that_was_not_requested_is_refused(write):
     assert refusal("arms=second,replayed").startswith("arm replayed replays arm frontier")
 
 
-def test_settings_of_one_kind_of_user_alone_need_not_be_the_same(write):
+def test_settings_of_one_kind_of_user_alone_need_not_be_the_same_and_the_register_follows_the_model(write):
     asked = PLAN.replace("fixed: {", "fixed: {simulator: {kind: llm, model: m}, ")
     write(asked)
     assert refusal().startswith("simulator.kind must be the same in all arms")
     write(f"{asked}differ: [simulator.kind]\n")
     assert planned().differ == ("simulator.kind",)
-
-
-def test_the_register_of_the_users_follows_a_model_that_arms_differ_in(write):
     write(PLAN.replace("fixed: {", "fixed: {policy: {model: a/b}, ") + "differ: [policy.model]\n")
     registers = {arm: planned().config(Cell(arm, 3)).simulator.register for arm in ("frontier", "fixed")}
     assert registers == {"frontier": "world", "fixed": "open"}

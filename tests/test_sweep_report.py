@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of
-from pages import Page
+from pages import Page, pictures, words_alone  # noqa: F401 (fixtures)
 
-from analysis import compare as comparison
+from analysis import sweep_report
 from analysis.__main__ import main
-from analysis.compare import Plan, compare, write_json
-from analysis.palette import DASHES, arm_styles
-from analysis.plots import Line
+from analysis.compare import compare, write_json
+from analysis.endpoints import Planned
+from analysis.plots import DASHES, Line, arm_styles
 from analysis.sweep_figures import mean_line
 from analysis.sweep_report import write_sweep_report
-from analysis.sweeps import Planned, read_sweep
+from analysis.sweeps import read_sweep
 
 FINALS = {"frontier": (70.0, 80.0, 75.0), "uniform": (60.0, 65.0, 62.0), "fixed_0.5": (60.0, 85.0, 70.0)}
 ALARM = {"name": "density_lost", "step": 10, "message": "Reward density is <low>."}
@@ -35,7 +35,7 @@ def made(folder: Path, finals=FINALS, **facts) -> Path:
 def few_draws():
     """Bootstrap bars are for the eye: nothing here looks at them, and they take most of a page's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "Plan", partial(Plan, num_resamples=20))
+        patch.setattr(sweep_report, "compare", partial(compare, num_resamples=20))
         yield
 
 
@@ -158,6 +158,7 @@ def test_beyond_eight_runs_with_alarms_the_rest_is_folded_in(tmp_path):
     assert [part.count('<details class="alarm">') for part in (shown, folded)] == [8, 2]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_an_unfinished_run_is_named_and_its_curve_drawn(tmp_path):
     folder = made(tmp_path)
     metrics = [{**line, "collapse/alarms_on": 2.0} for line in steps_of(8, budget=BUDGET // 2)]
@@ -168,6 +169,7 @@ def test_an_unfinished_run_is_named_and_its_curve_drawn(tmp_path):
     assert page.marks(CURVES, "run-unfinished") == ["linear/seed_0"]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_while_no_run_has_finished_the_page_shows_how_far_each_has_come(tmp_path):
     for seed in range(2):
         made_result(tmp_path / "sweep", "frontier", seed, looks=((0, 20.0),), metrics=steps_of()[:1], finished=False)
@@ -206,6 +208,7 @@ def test_worlds_budgets_and_missing_seeds_are_each_a_sentence(tmp_path):
     assert page.facts()["policy tokens a run"] == "1,000 or 2,000"
 
 
+@pytest.mark.usefixtures("pictures")
 def test_no_mean_is_drawn_over_runs_that_are_not_averaged(tmp_path):
     folder = made(tmp_path, {"frontier": (70.0, 80.0), "uniform": (60.0,)})
     made_result(folder, "uniform", 1, world="bbbb", metrics=steps_of())
@@ -216,8 +219,8 @@ def test_no_mean_is_drawn_over_runs_that_are_not_averaged(tmp_path):
 
 def test_the_contrasts_are_those_of_the_plan_or_of_the_comparison_beside_the_runs(tmp_path):
     folder = made(tmp_path)
-    plan = Plan(contrasts=[("uniform", "fixed_*")], primary="heldout.score", num_resamples=20)
-    write_json(compare(read_sweep(folder), plan), folder / "comparison.json")
+    plan = Planned(contrasts=(("uniform", "fixed_*"),), primary="heldout.score")
+    write_json(compare(read_sweep(folder), plan, num_resamples=20), folder / "comparison.json")
     page = page_of(folder)
     assert [*page.table("contrast")] == ["uniform - fixed_0.5"] and "--contrast 'uniform:fixed_*'" in page.words
     Planned(contrasts=(("uniform", "fixed_*"), ("uniform", "yoked")), primary="heldout.score").keep(folder)
@@ -242,13 +245,11 @@ def test_a_setting_that_did_not_exist_when_some_runs_began_is_no_difference_of_a
     assert "engine_process" not in words and "frontier: teacher.kind=frontier" in words
 
 
-def test_planned_runs_are_counted_and_a_torn_plan_is_named(tmp_path):
+def test_planned_runs_are_counted(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": (70.0, 80.0), "uniform": (60.0,)})
     assert page_of(folder).facts()["runs finished"] == "3 of 3"
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=(0, 1, 2), arms=("frontier", "uniform")).keep(folder)
     assert page_of(folder).facts()["runs finished"] == "3 of 6"
-    (folder / "plan.json").write_text("{")
-    assert page_of(folder).words.count("What was planned is not known") == 1
 
 
 def test_the_command_takes_a_sweep_and_writes_the_same_again(tmp_path, capsys):

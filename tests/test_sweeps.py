@@ -12,8 +12,7 @@ from made_sweep import BUDGET, made_result, made_sweep, steps_of
 
 from analysis.__main__ import main
 from analysis.compare import compare, plan_of
-from analysis.endpoints import AUC
-from analysis.plan import Planned
+from analysis.endpoints import AUC, Planned
 from analysis.runs import COPIED, TEACHER, digest_of_tasks, read_lines
 from analysis.sweeps import CURVES, NO_MATTER, RESULTS, export, read_sweep
 from experiments.config import MAY_CHANGE
@@ -30,45 +29,31 @@ def test_a_table_gives_the_frame_and_the_contrasts_of_the_run_folders(tmp_path):
     export(folder, tmp_path / "study")
     of_runs, of_table = read_sweep(folder), read_sweep(tmp_path / "study" / RESULTS)
     pd.testing.assert_frame_equal(of_runs.frame, of_table.frame, check_exact=True)
-    pd.testing.assert_frame_equal(of_runs.curves, of_table.curves, check_exact=True)
+    assert [run.looks for run in of_runs.runs] == [run.looks for run in of_table.runs]
     assert of_runs.frame.loc[("uniform", 1), AUC] == (25 * 400 + (30 + 55.5) / 2 * 600) / 1000
     assert of_runs.frame.loc[("uniform", 1), "alarms"] == ["entropy_low"]
-    assert of_runs.curves[["step", "entropy"]].to_numpy().tolist()[1] == [10.0, 0.75]
+    assert (of_runs.runs[0].looks[1]["step"], of_runs.runs[0].looks[1]["entropy"]) == (10, 0.75)
     ours, theirs = (compare(sweep, plan_of(sweep))["contrasts"][0] for sweep in (of_table, of_runs))
     assert str({**ours, "improvement_over_cells": None}) == str({**theirs, "improvement_over_cells": None})
 
 
-def test_settings_that_differ_between_runs_are_kept(tmp_path):
-    folder = tmp_path / "runs" / "sweep"
+def test_new_runs_are_appended_with_their_own_settings_and_rows_that_are_there_stay(tmp_path, capsys):
+    folder, study = tmp_path / "runs" / "sweep", tmp_path / "study"
     made_result(folder, "a", 0, settings="learner:\n  lr: 0.1\n")
     made_result(folder, "b", 0, settings="learner:\n  lr: 0.2\n")
-    made_result(folder, "c", 0)
-    export(folder, tmp_path / "study")
-    a, b, c = read_sweep(tmp_path / "study" / RESULTS).runs
-    assert (a.settings["learner.lr"], b.settings["learner.lr"], "learner.lr" in c.settings) == (0.1, 0.2, False)
-
-
-def test_new_runs_are_appended_and_rows_that_are_there_stay(tmp_path):
-    folder, study = tmp_path / "runs" / "sweep", tmp_path / "study"
-    made_sweep(folder, {"a": [60.0], "b": [60.0]})
-    export(folder, study)
+    assert main(["export", str(folder), "--out", str(study)]) == 0
     before = [(study / name).read_text() for name in (RESULTS, CURVES)]
     made_result(folder, "a", 1)
     assert "1 new of 3" in export(folder, study)
     for name, text in zip((RESULTS, CURVES), before, strict=True):
         assert (study / name).read_text().startswith(text)
-    assert [run.name for run in read_sweep(study / RESULTS).runs] == ["a/seed_0", "a/seed_1", "b/seed_0"]
+    runs = read_sweep(study / RESULTS).runs
+    assert [(run.name, run.settings.get("learner.lr")) for run in runs] == [("a/seed_0", 0.1), ("a/seed_1", None), ("b/seed_0", 0.2)]
+    assert main(["compare", str(study / RESULTS)]) == 0
+    assert "a - b" in capsys.readouterr().out and not (study / "comparison.json").exists()
     made_result(tmp_path / "two", "a", 0, looks=((0, 20.0), (1000, 61.0)))
     with pytest.raises(ValueError, match="a/seed_0"):
         export(tmp_path / "two", study)
-
-
-def test_compare_takes_a_table(tmp_path, capsys):
-    folder = made_sweep(tmp_path / "runs" / "sweep", {"frontier": [60.0, 70.0], "uniform": [50.0, 55.0]})
-    assert main(["export", str(folder), "--out", str(tmp_path / "study")]) == 0
-    assert main(["compare", str(tmp_path / "study" / RESULTS)]) == 0
-    assert "frontier - uniform" in capsys.readouterr().out
-    assert not (tmp_path / "study" / "comparison.json").exists()
 
 
 def test_areas_are_cut_at_the_budget_and_held_to_it(tmp_path):
@@ -98,41 +83,30 @@ def test_dialogues_that_broke_count_nowhere_and_the_grid_before_training_is_not_
     assert a.scalars[AUC] == 40.0 and a.cells["praise/negative", 0.5] == 60.0 and b.cells == {}
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "complaint"),
-    [
+def test_a_run_that_cannot_be_used_is_left_out_with_a_sentence(tmp_path):
+    made_sweep(tmp_path, {"a": [50.0] * 5, "b": [40.0] * 5})
+    wrong = [
         ("summary.json", None, "it has not finished (no summary.json)"),
-        ("summary.json", "{", "must be a JSON object"),
-        ("summary.json", '{"seed": 7}', "its summary says seed 7, its folder 1"),
-        ("config.yaml", None, "it has no config.yaml"),
-        ("config.yaml", "a: [", "must be YAML"),
+        ("summary.json", '{"seed": 7}', "its summary says seed 7, its folder 2"),
         ("config.yaml", "seed: 1\n", "it lacks 'budget.policy_tokens'"),
-        ("metrics.jsonl", "", "ends at step 0 of the 1"),
         ("evaluation.jsonl", '{"step": 0, "outcome": "left"}\n', "got a line at step 0 with a bad 'look'"),
-        ("evaluation.jsonl", "nonsense\n{}\n", "in line 1"),
-    ],
-)
-def test_a_run_that_cannot_be_used_is_left_out_with_a_sentence(tmp_path, file, content, complaint):
-    made_sweep(tmp_path, {"a": [50.0, 60.0], "b": [40.0, 50.0]}, summary={"steps": 1})
-    torn = tmp_path / "b" / "seed_1" / file
-    torn.unlink() if content is None else torn.write_text(content, encoding="utf-8")
+    ]
+    for seed, (file, content, _) in enumerate(wrong, start=1):
+        path = tmp_path / "b" / f"seed_{seed}" / file
+        path.unlink() if content is None else path.write_text(content, encoding="utf-8")
     found = compared(tmp_path, ("a", "b"))
-    assert found["notes"][0].startswith("b/seed_1 is left out: ") and complaint in found["notes"][0]
+    for seed, (note, (_, _, complaint)) in enumerate(zip(found["notes"], wrong, strict=False), start=1):
+        assert note.startswith(f"b/seed_{seed} is left out: ") and complaint in note
     assert found["contrasts"][0]["seeds"] == [0]
 
 
-@pytest.mark.parametrize(
-    ("counted", "notes"),
-    [
-        ({"n_dialogues": 5}, []),
-        ({"n_dialogues": 6}, ["evaluation.jsonl holds 5 of the 6 dialogues that its summary counted at the end"]),
-        ({"auc": 50.0}, ["evaluation.jsonl lacks looks, or they were changed: the area under them is 40.000, and its summary says 50.000"]),
-    ],
-)
-def test_dialogues_that_a_finished_run_lost_are_missed(tmp_path, counted, notes):
-    made_result(tmp_path, "a", 0)
-    made_result(tmp_path, "b", 0, summary={"heldout": {"score": 60.0, **counted}})
-    assert read_sweep(tmp_path).notes == [f"b/seed_0 is left out: {note}" for note in notes]
+def test_dialogues_that_a_finished_run_lost_are_missed(tmp_path):
+    for arm, counted in (("a", {"n_dialogues": 5, "auc": 40.0}), ("b", {"n_dialogues": 6}), ("c", {"auc": 50.0})):
+        made_result(tmp_path, arm, 0, summary={"heldout": {"score": 60.0, **counted}})
+    assert read_sweep(tmp_path).notes == [
+        "b/seed_0 is left out: evaluation.jsonl is not whole: dialogues at the end 5, and its summary says 6",
+        "c/seed_0 is left out: evaluation.jsonl is not whole: mean score over tokens 40, and its summary says 50",
+    ]
 
 
 def test_runs_scored_on_fewer_dialogues_than_others_are_named(tmp_path):

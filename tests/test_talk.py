@@ -32,26 +32,18 @@ def talk(*lines: str, setup: Setup = SETUP, **screen: bool) -> tuple[str, Conver
     return out.getvalue(), conversation
 
 
-def piped(*arguments: str, text: bytes, encoding: str = "utf-8") -> subprocess.CompletedProcess[bytes]:
-    program = [sys.executable, "-m", "simulator", "chat", *arguments]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    return subprocess.run(program, cwd=ROOT, input=text, capture_output=True, timeout=60, env=environment)
-
-
-def test_a_pipe_talks_like_a_person_and_shows_a_bar_after_every_turn():
-    done = piped("--seed", "4", text=b"What happened then?\nGo on, I am listening.\n")
-    out = done.stdout.decode()
-    assert done.returncode == 0 and done.stderr == b"" and "\x1b" not in out
-    assert "you> What happened then?" in out and sum("█" in line or "░" in line for line in out.splitlines()) == 3
-    assert "You broke off: emotion 40 →" in out and "after 2 replies" in out
-
-
-def test_bytes_that_are_no_text_lose_nothing_on_a_poor_terminal(tmp_path):
+def test_a_pipe_talks_like_a_person_and_bytes_that_are_no_text_lose_nothing_on_a_poor_terminal(tmp_path):
     path = tmp_path / "saved.jsonl"
-    arguments = ["--max-turns", "1", "--strictness", "0.75", "--reserve", "0", "--save", str(path)]
-    assert piped(*arguments, text=b"hello \xff you\n", encoding="ascii").returncode == 0
+    arguments = ["--strictness", "0.75", "--reserve", "0", "--seed", "4", "--save", str(path)]
+    program = [sys.executable, "-m", "simulator", "chat", *arguments]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    typed = b"hello \xff you\nGo on, I am listening.\n"
+    done = subprocess.run(program, cwd=ROOT, input=typed, capture_output=True, timeout=60, env=environment)
+    out = done.stdout.decode("ascii")
+    assert done.returncode == 0 and done.stderr == b"" and "\x1b" not in out and "you> Go on, I am listening." in out
+    assert sum("????" in line for line in out.splitlines()) == 3 and "You broke off: emotion 40 ?" in out and "after 2 replies" in out
     record = json.loads(path.read_text(encoding="utf-8"))
-    assert record["turns"][1]["text"].startswith("hello ") and record["turns"][1]["text"].endswith(" you")
+    assert record["turns"][1]["text"] == "hello \ufffd you"
     assert record["difficulty"] == {"strictness": 0.75, "reserve": 0.0, "impatience": 0.7}
 
 
@@ -108,9 +100,9 @@ def test_scenarios_are_chosen_by_split_and_family():
     assert {scenario.family.persona for scenario in scenarios_for(None, split=Split.HELDOUT, family="passive")} == {"passive"}
 
 
-def test_terminals_without_unicode_or_with_colours():
-    plain, coloured = talk("What happened then?", is_unicode=False)[0], talk(has_colours=True)[0]
-    assert plain.isascii() and "####" in plain and "\x1b[36m" in coloured and " 40 wavering" in coloured
+def test_colour_is_never_the_only_sign():
+    coloured, _ = talk(has_colours=True)
+    assert "\x1b[36m" in coloured and " 40 wavering" in coloured
 
 
 @pytest.mark.parametrize(

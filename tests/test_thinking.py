@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
-from policy_factories import AnyTask
 
 from policy.algorithms.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
 from policy.algorithms.algorithms import Grpo
 from policy.batch import collate
 from policy.config import EngineConfig, GrpoConfig
-from policy.rollout.chat import CLOSE, INSTRUCTION, MARK, OPEN, Chat, check_mode, take_apart, thought_of, turns_with_format, with_format
+from policy.rollout.chat import CLOSE, INSTRUCTION, MARK, OPEN, Chat, check_mode, take_apart, thought_of
 from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import Outcome
-from simulator.reward import Reward
 from tests.test_rollout import FakeEngine, FakeUser, play
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer
+from tests.tiny_scenario import AnyTask
 
 STRIPPING = (
     "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% if loop.last %}<think>\n\n</think>\n\n{% endif %}"
@@ -77,10 +77,10 @@ class HearingUser(FakeUser):
 THREE = ("<think>secret one</think>x", "no tags at all", "<think>secret three</think>z")
 
 
-def thinking_rollout(chat, *replies, **settings):
+def thinking_rollout(chat, *replies, change=5, **settings):
     replies = replies or THREE
     engine = ThinkingEngine(*(sampled(reply) for reply in replies))
-    user = HearingUser(ends_after=len(replies))
+    user = HearingUser(ends_after=len(replies), change=change)
     return play(user=user, engine=engine, chat=chat, **settings), engine, user
 
 
@@ -109,14 +109,12 @@ def test_what_is_trained_on_is_what_was_sampled_each_token_once_in_the_context_i
         assert tuple(rollout.token_ids[begins : begins + len(reply.token_ids)].tolist()) == reply.token_ids
 
 
-def test_thoughts_stay_in_the_context_of_one_sequence_or_leave_it_for_sequences_of_their_own():
+def test_thoughts_stay_in_the_context_of_one_sequence_or_leave_it_for_a_sequence_a_reply():
     kept, engine, _ = thinking_rollout(KEEPING)
     assert kept.segment_starts == (0,) and "secret one" in TOKENIZER.decode(engine.asked[2].prompt_ids)
     forked, engine, _ = thinking_rollout(FORKING)
-    assert len(forked.segments) == 3
-    assert TOKENIZER.decode(engine.asked[2].prompt_ids) == "<|user|>a<|end|><|assistant|>x<|end|><|user|>b<|end|><|assistant|><|end|>" + (
-        "<|user|>c<|end|><|assistant|>"
-    )
+    spoken = "<|user|>a<|end|><|assistant|>x<|end|><|user|>b<|end|><|assistant|><|end|><|user|>c<|end|><|assistant|>"
+    assert len(forked.segments) == 3 and TOKENIZER.decode(engine.asked[2].prompt_ids) == spoken
 
 
 def test_a_template_that_strips_thoughts_forks_and_one_that_keeps_them_does_not():
@@ -128,25 +126,21 @@ def test_a_template_that_strips_thoughts_forks_and_one_that_keeps_them_does_not(
     messages = rollout.dialogue.messages()[:3]
     text = stripping.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=True)
     assert TOKENIZER.decode(engine.asked[1].prompt_ids) == text
-    with pytest.raises(ValueError, match=r"policy\.keep_thoughts must be false or unset with a chat template that strips"):
+    with pytest.raises(ValueError, match=r"policy\.keep_thoughts"):
         Chat(stripping, thinking=True, keep_thoughts=True)
 
 
-def test_a_model_without_tokens_for_the_tags_is_told_of_them():
-    chat = Chat(chatml_tokenizer(), thinking=True)
-    assert INSTRUCTION in chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))
-    chat = Chat(chatml_tokenizer(), "Be kind.", thinking=True)
-    assert f"Be kind.\n\n{INSTRUCTION}" in chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))
-    own = f"Think between {OPEN} and {CLOSE}."
-    chat = Chat(chatml_tokenizer(), own, thinking=True)
-    assert INSTRUCTION not in (text := chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))) and own in text
-    assert INSTRUCTION not in KEEPING.decode(KEEPING.opening_ids([{"role": "user", "content": "a"}]))
+def test_a_model_without_tokens_for_the_tags_gets_an_instruction_and_tags_that_decoding_drops_are_refused():
+    def opening(chat):
+        return chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))
 
-
-def test_tags_that_decoding_drops_are_refused():
+    assert INSTRUCTION in opening(Chat(chatml_tokenizer(), thinking=True)) and INSTRUCTION not in opening(KEEPING)
+    assert f"Be kind.\n\n{INSTRUCTION}" in opening(Chat(chatml_tokenizer(), "Be kind.", thinking=True))
+    named = opening(Chat(chatml_tokenizer(), f"Think between {OPEN} and {CLOSE}.", thinking=True))
+    assert INSTRUCTION not in named and f"Think between {OPEN}" in named
     made = tiny_tokenizer()
-    made.add_tokens(["<think>", "</think>"], special_tokens=True)
-    with pytest.raises(ValueError, match=r"policy\.thinking must be false with a tokenizer whose decoding drops </think>"):
+    made.add_tokens([OPEN, CLOSE], special_tokens=True)
+    with pytest.raises(ValueError, match=r"policy\.thinking must be false"):
         Chat(made, thinking=True)
 
 
@@ -159,13 +153,17 @@ def test_a_context_that_strips_thoughts_fits_more_turns():
         assert all(segment.stop - segment.start <= 110 for segment in rollout.segments)
 
 
-def test_broken_replies_cost_reward_and_the_terms_say_so():
+def test_malformed_replies_cost_reward_and_the_terms_say_so():
+    """One reply of three is malformed. The user's emotion goes from 40 to 55, or to 25; 5 points are half of a turn's largest reward."""
     rollout, _, _ = thinking_rollout(KEEPING)
-    emotion = rollout.dialogue.emotion / 100
-    assert rollout.reward.total == pytest.approx(emotion * 2 / 3) and rollout.reward.terms == pytest.approx(
-        {"emotion": emotion, "format": 2 / 3}
-    )
-    assert rollout.turn_rewards == (0.5, 0.0, 0.5)
+    assert rollout.reward.terms == pytest.approx({"emotion": 0.55, "format": 2 / 3})
+    assert rollout.reward.total == pytest.approx(0.55 * 2 / 3) and rollout.turn_rewards == (0.5, 0.0, 0.5)
+    half, _, _ = thinking_rollout(KEEPING, format_weight=0.5)
+    assert half.reward.total == pytest.approx(0.55 * 5 / 6) and half.turn_rewards == (0.5, 0.25, 0.5)
+    losing, _, _ = thinking_rollout(KEEPING, change=-5)  # a loss is not made smaller
+    assert losing.reward.total == pytest.approx(0.25 * 2 / 3) and losing.turn_rewards == (-0.5, -0.5, -0.5)
+    sound, _, _ = thinking_rollout(KEEPING, THREE[0])
+    assert sound.reward.total == 0.45 and sound.reward.terms == {"emotion": 0.45, "format": 1.0}
 
 
 def test_an_error_has_neither_reward_nor_thoughts_to_judge():
@@ -234,19 +232,16 @@ def test_a_token_is_scored_in_its_own_sequence():
         ("<think></think>b", "", "b", False),
         ("<think>a", "a", "", False),
         ("b", "b", "", False),
-        ("", "", "", False),
         ("a</think>b", "a", "b", False),
         ("Hello. <think>a</think>b", "Hello. <think>a", "b", False),
         ("<think>a</think>b<think>c</think>d", "a</think>b<think>c", "d", False),
         ("<think>a</think>b<think>c", "a c", "b", False),
         ("<think>a<think>b</think>c", "a<think>b", "c", False),
-        ("<think>a</think>b</think>c", "a</think>b", "c", False),
     ],
 )
 def test_the_user_hears_what_follows_the_last_closing_tag_and_no_thought(text, thought, words, well_formed):
     said = take_apart(text)
     assert (said.thought, said.words, said.well_formed) == (thought, words, well_formed)
-    assert OPEN not in said.words and CLOSE not in said.words
 
 
 def test_a_thought_that_the_template_opened_needs_no_opening_tag():
@@ -255,58 +250,41 @@ def test_a_thought_that_the_template_opened_needs_no_opening_tag():
     assert not take_apart("<think>a</think>b", opened=True).well_formed
 
 
-def spelled(token_ids):
-    return "".join(chr(token) for token in token_ids)
+@pytest.mark.parametrize(
+    ("text", "num_tokens", "is_cut_off"),
+    [
+        ("<think>ab</think>cd", 17, False),
+        ("<think>a</think>b<think>c</think>d", 33, False),
+        ("<think>a", 8, True),
+        ("no tags", 7, True),
+    ],
+)
+def test_a_thoughts_tokens_reach_to_its_last_closing_tag_of_many_tokens_or_it_is_cut_off(text, num_tokens, is_cut_off):
+    """Every letter is a token here, and the reply ran out of them."""
 
+    def decode(token_ids):
+        return "".join(map(chr, token_ids))
 
-def kept(text, *, ran_out=False):
-    return thought_of(take_apart(text), [ord(letter) for letter in text], decode=spelled, ran_out=ran_out)
-
-
-def test_a_thoughts_tokens_are_counted_up_to_its_last_closing_tag_even_if_tags_are_many_tokens():
-    assert kept("<think>ab</think>cd").num_tokens == len("<think>ab</think>")
-    assert kept("<think>a</think>b<think>c</think>d").num_tokens == len("<think>a</think>b<think>c</think>")
-    assert kept("no tags").num_tokens == len("no tags")
-    assert kept("").num_tokens == 0
-
-
-def test_a_thought_is_cut_off_when_the_tokens_end_before_it_does():
-    assert kept("<think>a", ran_out=True).cut_off
-    assert not kept("<think>a").cut_off
-    assert not kept("<think>a</think>b", ran_out=True).cut_off
-
-
-def test_broken_replies_scale_the_reward_down_and_sound_ones_leave_it():
-    sound, broken = kept("<think>a</think>b"), kept("b")
-    reward = Reward(total=0.8, terms={"emotion": 0.8})
-    assert with_format(reward, [sound, sound], weight=1.0) == Reward(total=0.8, terms={"emotion": 0.8, "format": 1.0})
-    half = with_format(reward, [sound, broken, broken, sound], weight=0.5)
-    assert half.total == pytest.approx(0.8 * 0.75) and half.terms == {"emotion": 0.8, "format": 0.5}
-    assert with_format(reward, [broken], weight=1.0).total == 0.0
-    assert with_format(reward, [broken], weight=0.0).total == 0.8
-    assert turns_with_format([0.4, 0.4, -0.4], [sound, broken, broken], weight=0.5) == [0.4, 0.2, -0.4]
+    cut, ended = (thought_of(take_apart(text), list(map(ord, text)), decode=decode, ran_out=ran_out) for ran_out in (True, False))
+    assert (cut.num_tokens, cut.cut_off) == (num_tokens, is_cut_off)
+    assert (ended.num_tokens, ended.cut_off) == (num_tokens, False)
 
 
 def test_settings_that_contradict_each_other_are_refused():
-    with pytest.raises(ValueError, match=r"policy\.keep_thoughts must be unset where policy\.thinking is false, got True"):
-        EngineConfig(keep_thoughts=True)
-    with pytest.raises(ValueError, match="format_weight"):
-        EngineConfig(format_weight=1.5)
-
-
-def model(folder, *, marked=None, recipe=False):
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({} if marked is None else {MARK: marked}))
-    if recipe:
-        (folder / "recipe.json").write_text("{}")
-    return folder
+    for name, value in {"keep_thoughts": True, "format_weight": 1.5}.items():
+        with pytest.raises(ValueError, match=name):
+            EngineConfig(**{name: value})
 
 
 def test_a_model_of_ours_is_refused_in_the_mode_it_did_not_learn(tmp_path):
-    prior, thinker = model(tmp_path / "prior", recipe=True), model(tmp_path / "thinker", marked=True, recipe=True)
-    plain, other = model(tmp_path / "checkpoint", marked=False), model(tmp_path / "other")
-    for folder, thinking in ((prior, True), (thinker, False), (plain, True)):
-        with pytest.raises(ValueError, match=r"policy\.thinking"):
-            check_mode(folder, thinking=thinking)
-    for folder, thinking in ((prior, False), (thinker, True), (other, True), (other, False)):
-        check_mode(folder, thinking=thinking)
+    """By its mark; a prior without one does not think, and a model that is not ours may do either."""
+    cases = (({}, True, [True]), ({MARK: True}, True, [False]), ({MARK: False}, False, [True]), ({}, False, []))
+    for number, (config, is_prior, refused) in enumerate(cases):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        if is_prior:
+            (folder / "recipe.json").write_text("{}")
+        for thinking in (True, False):
+            with pytest.raises(ValueError, match=r"policy\.thinking") if thinking in refused else nullcontext():
+                check_mode(folder, thinking=thinking)

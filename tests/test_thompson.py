@@ -10,7 +10,7 @@ from tiny_student import make_outcome, make_teacher, mean_strictness, practise, 
 
 from curriculum.task import GroupOutcome, Mode
 from curriculum.thompson import BinsConfig, StrictnessBins
-from simulator.scenario import FAMILIES, Difficulty
+from simulator.scenario import Difficulty
 
 
 def make_group(strictness: float, num_successes: int, *, family: str = "a", version: int = 0) -> GroupOutcome:
@@ -49,23 +49,23 @@ def test_evidence_fades_with_each_version_in_any_order():
 
 def test_a_neighbour_counts_by_distance_along_the_slope_and_at_most_its_prior():
     bins = make_bins(smoothing=0.25, slope=1.0, discount=1.0)
-    before = bins.shared()
+    before = bins.curve_K2
     learn(bins, make_group(0.4, 2))
     # Half of 4 rollouts succeeded in bin 1. One bin away exp(-1/2) = 0.6065 of them count, and 0.25 stricter a share of 0.25.
     near = 4 * 0.6065
-    assert (bins.shared() - before)[:3] == pytest.approx(
+    assert (bins.curve_K2 - before)[:3] == pytest.approx(
         np.array([[0.75 * near, 0.25 * near], [2.0, 2.0], [0.25 * near, 0.75 * near]]), abs=1e-3
     )
     bins = make_bins(smoothing=0.25, neighbour_prior=1.0, discount=1.0)
     learn(bins, *[make_group(0.4, 2)] * 10)
-    assert (bins.shared() - before).sum(axis=-1) == pytest.approx([1.0, 40.0, 1.0, 1.0])
+    assert (bins.curve_K2 - before).sum(axis=-1) == pytest.approx([1.0, 40.0, 1.0, 1.0])
 
 
 def test_families_share_the_curve_and_differ_by_offsets_of_mean_zero():
     bins = make_bins("ab", slope=2.0, offset_prior=2.0)
     learn(bins, make_group(0.6, 4))
     # 0.375 was expected in bin 2 and all succeeded: half of 0.625 / 2, of which the other family then takes half with the other sign.
-    assert bins.offset("a") == pytest.approx(0.5 * 0.3125 / 2) and bins.offset("b") == pytest.approx(-0.5 * 0.3125 / 2)
+    assert bins.offsets_F[0] == pytest.approx(0.5 * 0.3125 / 2) and bins.offsets_F[1] == pytest.approx(-0.5 * 0.3125 / 2)
     bins = make_bins("ab", family_prior=8.0)
     for _ in range(20):
         learn(bins, make_group(0.6, 1))
@@ -73,10 +73,9 @@ def test_families_share_the_curve_and_differ_by_offsets_of_mean_zero():
     assert unseen.sum() == pytest.approx(8.0) and seen.sum() == pytest.approx(8.0 + 80.0)
 
 
-@pytest.mark.parametrize("delay", [0, 16])
-def test_a_stationary_student_is_found_with_any_delay(delay):
+def test_a_stationary_student_is_found_with_any_delay():
     """Student S1: p = sigmoid(4 - 8 d), so that p = 0.45 at d = 0.525."""
-    means = mean_strictness(practise(make_teacher("beta_thompson"), 0.5, num_steps=150, num_groups=32, delay=delay))
+    means = mean_strictness(practise(make_teacher("beta_thompson"), 0.5, num_steps=150, num_groups=32, delay=16))
     assert np.sqrt(np.mean((means[60:] - 0.525) ** 2)) <= 0.02
 
 
@@ -89,16 +88,3 @@ def test_forgotten_easy_users_are_practised_again():
     issued = practise(make_teacher("beta_thompson"), 0.0, num_steps=110, num_groups=32, success=success)
     lenient = [np.mean([task.strictness < 0.2 for task in tasks if task.mode is Mode.FRONTIER]) for tasks in issued]
     assert np.mean(lenient[10:30]) < 0.02 and np.mean(lenient[60:]) > 0.3
-
-
-def test_24_rising_families_are_tracked_to_a_bin_or_so():
-    teacher = make_teacher("beta_thompson", families=FAMILIES)
-    offset = dict(zip(FAMILIES, np.random.default_rng(0).normal(0.0, 0.15, len(FAMILIES)), strict=True))
-
-    def ability(task) -> float:
-        return 0.15 + 0.55 * (task.teacher_step - 1) / 200 + offset[task.family]
-
-    issued = practise(teacher, ability, num_steps=200, num_groups=8)[67:]
-    misses = [t.strictness - np.clip(ability(t) + 0.025, 0.0, 1.0) for tasks in issued for t in tasks if t.mode is Mode.FRONTIER]
-    assert np.sqrt(np.mean(np.square(misses))) < 0.08
-    assert np.std([teacher.bins.offset(family) - offset[family] for family in FAMILIES]) < 0.04

@@ -1,10 +1,11 @@
-"""Training steps of a tiny policy, all real but for Ray: what is proposed, trained on, observed and recorded, and what stops a run."""
+"""Training steps of a tiny policy, all real but for Ray: tasks, updates, observations, records, and the faults that stop a run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,18 +14,18 @@ from policy_factories import group, rollout
 from tiny_policy import save_tiny_policy
 from tiny_student import make_outcome, make_task, make_teacher
 
+from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.task import Mode, UpdateStats
 from experiments.callbacks import CALLBACKS, Callback
-from experiments.checks import ErrorBudget
-from experiments.config import Contrast, load
+from experiments.config import load
 from experiments.prefetch import LANE, RolloutPrefetcher
 from experiments.run_state import RunState
-from experiments.train import TrainingRun, has_contrast, trainable
+from experiments.train import StepData, TrainingRun
 from policy.checkpoint import save_checkpoint
 from simulator.dialogue import Outcome
 
 CONTRAST_OF_REWARD = ("resampling.max_rounds=2", "resampling.contrast=reward", "teacher.kind=fixed", "teacher.strictness=0.3")
-"""A random policy succeeds with nobody, so its groups lack contrast of success; most have it of reward."""
+"""A random policy never succeeds, so its groups lack contrast of success; most have it of reward."""
 
 
 def steps(run: TrainingRun, number: int) -> list[dict[str, float]]:
@@ -54,6 +55,9 @@ def test_two_steps_answer_every_task_count_every_token_and_play_the_panel_in_the
     assert metrics["rollout/arrival_logprob_diff"] < 1e-5 and metrics["training/rollout_logprob_abs_diff_max"] < 1e-4
     assert run.components.pool.sent == [1, 2] and metrics["training/policy_version"] == 2
     assert "probe/reward" in metrics and "rollout/num_rounds" not in metrics
+    untaught = training("probe.teaches=false", "probe.at_start=true")
+    assert [metrics["curriculum/outcomes_probes"] for metrics in steps(untaught, 2)] == [0, 0]
+    assert list(untaught.recorder.panels) == [1, 2] and not untaught.recorder.probes
 
 
 def test_the_same_seed_gives_the_same_steps_and_another_seed_others(training):
@@ -65,25 +69,24 @@ def test_the_same_seed_gives_the_same_steps_and_another_seed_others(training):
     assert once["reward/mean"] != other["reward/mean"]
 
 
-def test_the_teacher_observes_each_update_of_the_learner(training, monkeypatch):
-    run, heard = training(), []
-    monkeypatch.setattr(run.components.teacher, "on_update", heard.append)
+def test_teacher_and_collapse_monitor_observe_each_step(training, monkeypatch):
+    run, updates, seen = training(), [], []
+    monkeypatch.setattr(run.components.teacher, "on_update", updates.append)
+    observe = run.components.collapse.observe
+    monkeypatch.setattr(run.components.collapse, "observe", lambda step, values: (seen.append(set(values)), observe(step, values))[1])
     first, second = steps(run, 2)
-    assert [(type(stats), stats.step, stats.policy_version) for stats in heard] == [(UpdateStats, 1, 1), (UpdateStats, 2, 2)]
-    assert [stats.entropy for stats in heard] == [first["actor/entropy"], second["actor/entropy"]]
-    assert run.recorder.updates == [asdict(stats) for stats in heard]
+    assert [(type(stats), stats.step, stats.policy_version) for stats in updates] == [(UpdateStats, 1, 1), (UpdateStats, 2, 2)]
+    assert [stats.entropy for stats in updates] == [first["actor/entropy"], second["actor/entropy"]]
+    assert run.recorder.updates == [asdict(stats) for stats in updates]
+    # Every indicator, but in a step without the panel those of it.
+    of_the_panel = {name for name, key in INDICATOR_METRICS.items() if key.startswith("probe/")}
+    assert seen == [set(INDICATOR_METRICS) - of_the_panel, set(INDICATOR_METRICS)]
 
 
 def test_the_learning_rate_falls_with_the_budget(training):
     rates = [metrics["actor/lr"] for metrics in steps(training("learner.lr=0.001", "learner.lr_end=0.2", "budget.steps=4"), 4)]
     # Before the updates 0, 1/4, 2/4 and 3/4 of the budget are used.
     assert rates == pytest.approx([0.001, 0.0008, 0.0006, 0.0004], rel=1e-3)
-
-
-def test_the_panel_need_not_teach_and_may_be_played_at_the_start(training):
-    run = training("probe.teaches=false", "probe.at_start=true")
-    assert [metrics["curriculum/outcomes_probes"] for metrics in steps(run, 2)] == [0, 0]
-    assert list(run.recorder.panels) == [1, 2] and not run.recorder.probes
 
 
 def test_a_callback_acts_between_the_update_and_the_engines(training, monkeypatch):
@@ -127,16 +130,20 @@ def test_groups_issued_for_their_score_alone_are_not_trained_on():
     teacher = make_teacher("plr")
     tasks = [make_task(teacher, 0.5, mode=mode) for mode in (Mode.UNLEARNED, Mode.REPLAY, Mode.UNIFORM)]
     groups = [replace(group(rollout([1, i], [0, 1])), task=task) for i, task in enumerate(tasks)]
-    assert [kept.task for kept in trainable(groups)] == tasks[1:]
+    data = StepData(proposed=[], groups=groups, outcomes=[make_outcome(task, 1) for task in tasks], stale=[], panel=[])
+    assert [kept for kept, _ in data.trainable()] == groups[1:]
 
 
-def test_contrast_is_of_success_or_of_reward_among_rollouts_that_did_not_break():
-    teacher = make_teacher("uniform")
+@pytest.mark.parametrize(("contrast", "kept"), [("success", [1]), ("reward", [0, 1])])
+def test_contrast_is_of_success_or_of_reward_among_rollouts_that_did_not_break(training, contrast, kept):
+    teacher, nan = make_teacher("uniform"), float("nan")
+    # None succeeds, three succeed, one alone did not break.
     outcomes = [make_outcome(make_task(teacher, 0.5), number, rewards=[number / 10 + i / 100 for i in range(8)]) for number in (0, 3)]
-    assert [has_contrast(outcome, Contrast.SUCCESS) for outcome in outcomes] == [False, True]
-    assert [has_contrast(outcome, Contrast.REWARD) for outcome in outcomes] == [True, True]
-    one_sound = make_outcome(make_task(teacher, 0.5), 1, rewards=[1.0] + [float("nan")] * 7)
-    assert not has_contrast(one_sound, Contrast.REWARD)
+    outcomes.append(make_outcome(make_task(teacher, 0.5), 1, rewards=[1.0] + [nan] * 7))
+    groups = [replace(group(rollout([1, i], [0, 1])), task=outcome.task) for i, outcome in enumerate(outcomes)]
+    run = training("resampling.max_rounds=1", f"resampling.contrast={contrast}", "teacher.kind=uniform")
+    data = StepData(proposed=[], groups=groups, outcomes=outcomes, stale=[], panel=[])
+    assert run.with_contrast(data) == [groups[i] for i in kept]
 
 
 def test_groups_without_contrast_are_replaced_counted_and_observed_but_not_trained_on(training):
@@ -148,28 +155,25 @@ def test_groups_without_contrast_are_replaced_counted_and_observed_but_not_train
     assert run.state.policy_tokens == sum(sum(outcome.num_tokens) for outcome in run.recorder.outcomes)
     assert metrics["curriculum/outcomes_observed"] == 6 and metrics["perf/trained_num_tokens"] == 0
     assert torch.equal(before, weights_of(run)) and run.components.learner.policy_version == 0
+    metrics, _ = training(*CONTRAST_OF_REWARD).step()
+    assert metrics["perf/trained_num_tokens"] > 0 and metrics["training/policy_version"] == 1
 
 
 def test_only_as_many_groups_are_replaced_as_lack_contrast(training, monkeypatch):
     run, asked = training("resampling.max_rounds=5", "teacher.kind=uniform", "groups_per_step=3"), []
     # One of the first three has contrast, then one of two more, then the last.
-    with_contrast = ("step0000001-group0000", "step0000002-group0001", "step0000003-group0000")
-    monkeypatch.setattr("experiments.train.has_contrast", lambda outcome, _: outcome.task.uid in with_contrast)
+    lacking = [2, 1, 0, 0]
+    monkeypatch.setattr(run, "with_contrast", lambda data: data.groups[: 3 - lacking[data.num_rounds]])
     propose = run.components.teacher.propose
     monkeypatch.setattr(run.components.teacher, "propose", lambda n, **k: (asked.append(n), propose(n, **k))[1])
     metrics, _ = run.step()
     assert asked == [3, 2, 1] and (metrics["rollout/num_rounds"], metrics["rollout/num_groups"]) == (2, 6)
 
 
-def test_groups_with_contrast_are_trained_on(training):
-    metrics, _ = training(*CONTRAST_OF_REWARD).step()
-    assert metrics["perf/trained_num_tokens"] > 0 and metrics["training/policy_version"] == 1
-
-
 # Steps rolled out ahead ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("max_staleness", [0, 1, 3])
+@pytest.mark.parametrize("max_staleness", [0, 3])
 def test_no_token_is_older_than_the_bound_and_nothing_is_begun_beyond_the_budget(training, max_staleness):
     run = training(f"rollout.max_staleness={max_staleness}", "budget.steps=6")
     course = steps(run, 6)
@@ -178,27 +182,6 @@ def test_no_token_is_older_than_the_bound_and_nothing_is_begun_beyond_the_budget
     assert len(run.recorder.tasks) == 12 and uids(run.recorder.tasks) == [outcome.task.uid for outcome in run.recorder.outcomes]
     assert sorted(run.recorder.panels) == [2, 4, 6]
     assert run.components.teacher.metrics()["curriculum/outstanding"] == 0 and run.prefetcher.records() == []
-
-
-def test_steps_in_flight_survive_a_checkpoint_and_are_played_counted_and_observed_once(training):
-    words = ("rollout.max_staleness=2", "budget.steps=6")
-    before = training(*words)
-    steps(before, 3)
-    saved = json.loads(json.dumps({**asdict(before.state), "in_flight": before.prefetcher.records()}))
-    assert [record["step"] for record in saved["in_flight"]] == [4, 5]
-    after = training(*words, state=RunState(**saved))
-    after.components.teacher.load_state_dict(json.loads(json.dumps(before.components.teacher.state_dict())))
-    after.components.learner.load_state_dict(before.components.learner.state_dict())
-    after.components.pool.load_weights(before.components.learner.live_weights(), before.components.learner.policy_version)
-    assert after.components.pool.lanes == {}  # not before the engines have the checkpoint's weights
-    course = steps(after, 3)
-    issued = uids([*before.recorder.tasks, *after.recorder.tasks])
-    observed = [outcome.task.uid for outcome in [*before.recorder.outcomes, *after.recorder.outcomes]]
-    assert issued == observed and len(set(issued)) == 12
-    assert course[0]["off_policy/max"] == 0 and course[-1]["curriculum/outcomes_ignored"] == 0
-    counted = sum(sum(outcome.num_tokens) for outcome in [*before.recorder.outcomes, *after.recorder.outcomes])
-    panels = [each for run in (before, after) for played in run.recorder.panels.values() for each in played]
-    assert after.state.policy_tokens == counted + sum(played.rollouts[0].num_sampled for played in panels)
 
 
 class AgedPool(InProcessPool):
@@ -224,38 +207,30 @@ def test_groups_that_are_too_old_expire_recorded_and_counted_and_ten_such_steps_
     assert "rollout.max_staleness=1" in expired[0]["reason"]
 
 
-class NotedPool:
-    """Notes what is submitted in which lane."""
+def test_steps_are_taken_in_their_order_from_a_lane_of_their_own():
+    lanes, names = {}, iter("abcdefgh")
 
-    def __init__(self) -> None:
-        self.lanes: dict[str, list] = {}
-
-    def submit(self, tasks, *, lane=""):
-        self.lanes.setdefault(lane, []).extend(tasks)
-
-    def ready(self, num_groups, *, lane=""):
-        taken, self.lanes[lane] = self.lanes[lane][:num_groups], self.lanes[lane][num_groups:]
+    def ready(num_groups, *, lane):
+        taken, lanes[lane] = lanes[lane][:num_groups], lanes[lane][num_groups:]
         return taken
 
-
-def test_steps_are_taken_in_their_order_from_a_lane_of_their_own():
-    pool, names = NotedPool(), iter("abcdefgh")
+    pool = SimpleNamespace(submit=lambda tasks, *, lane: lanes.setdefault(lane, []).extend(tasks), ready=ready)
     ahead = RolloutPrefetcher(
         pool, max_staleness=1, last_step=3, propose=lambda: [next(names), next(names)], panel=lambda step: ["probe"] * (step == 2)
     )
-    assert ahead.fill(1) == ["a", "b", "c", "d"] and pool.lanes == {LANE: ["a", "b", "c", "d", "probe"]}
-    pool.submit(["evaluation"])
+    assert ahead.fill(1) == ["a", "b", "c", "d"] and lanes == {LANE: ["a", "b", "c", "d", "probe"]}
     assert ahead.take() == (["a", "b"], [])
     assert ahead.fill(2) == ["e", "f"] and ahead.take() == (["c", "d"], ["probe"])
     assert ahead.fill(3) == [] and ahead.take() == (["e", "f"], [])
-    assert pool.ready(1) == ["evaluation"]
 
 
 def test_what_users_cost_outside_of_steps_goes_into_the_checkpoint(training):
     run = training()
     run.components.pool.cost = 5.0
     run.usage.count_cost()
-    assert run.state.simulator_cost == 5.0
+    run.components.pool.cost = 7.0
+    run.usage.count_cost()
+    assert run.state.simulator_cost == 7.0
     resumed = training(state=RunState(simulator_cost=5.0))
     resumed.components.pool.cost = 1.0
     assert resumed.step()[0]["simulator/cost"] == 6.0 == resumed.state.simulator_cost
@@ -357,17 +332,13 @@ def test_workers_are_given_the_system_prompt_and_the_learner_the_temperature(tra
     assert training("rollout.temperature=0.7").step()[0]["training/rollout_logprob_abs_diff_max"] < 1e-4
 
 
-@pytest.mark.parametrize(("kind", "is_stopped"), [("grpo", True), ("ppo", False)])
-def test_a_lone_survivor_of_a_group_is_of_use_only_where_siblings_are_not_compared(tmp_path, kind, is_stopped):
+def test_a_lone_survivor_of_a_group_is_of_use_only_where_siblings_are_not_compared(tmp_path):
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
-    words = [f"policy.model={folder}", *SMALL, f"algorithm.kind={kind}", "rollout.max_error_share=1"]
-    errors = components_in_process(load("smoke", words)).errors
-    assert isinstance(errors, ErrorBudget)
     lone = group(rollout([1, 2], [0, 1]), rollout([1, 2], [0, 1], outcome=Outcome.ERROR))
-    for _ in range(9):
-        errors.observe([lone])
-    if not is_stopped:
-        errors.observe([lone])
-        return
-    with pytest.raises(RuntimeError, match="10 steps in a row"):
-        errors.observe([lone])
+    for kind, is_stopped in (("grpo", True), ("ppo", False)):
+        words = [f"policy.model={folder}", *SMALL, f"algorithm.kind={kind}", "rollout.max_error_share=1"]
+        errors = components_in_process(load("smoke", words)).errors
+        for _ in range(9):
+            errors.observe([lone])
+        with pytest.raises(RuntimeError, match="10 steps in a row") if is_stopped else nullcontext():
+            errors.observe([lone])

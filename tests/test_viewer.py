@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 from made_run import make_run
-from pages import Page, dialogues_on
+from pages import Page, dialogues_on, words_alone  # noqa: F401 (fixtures)
 
 from analysis.__main__ import main
 from analysis.page import TEMPLATES
 from analysis.report import write_report
 from analysis.runs import read_run
 from analysis.text import nth
-from analysis.transcripts import records, transcript, write_transcripts
+from analysis.transcripts import transcript, write_transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = "</script><script>alert(1)</script><!-- <b onclick=x> & \u2028 \\ \" ' \U0001f600 .  . ."
@@ -26,6 +26,11 @@ HOSTILE = "</script><script>alert(1)</script><!-- <b onclick=x> & \u2028 \\ \" '
 
 def about(path: Path) -> dict[str, Any]:
     return json.loads(next(text for attrs, text in Page(path).scripts if attrs.get("id") == "about"))
+
+
+def recorded(folder: Path) -> list[dict[str, Any]]:
+    run = read_run(folder)
+    return [{"kind": "train", **record} for record in run.dialogues()] + [{**record, "kind": "held-out"} for record in run.evaluation()]
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +44,10 @@ def written(run) -> Path:
 
 
 def test_the_page_holds_every_dialogue_exactly(run, written):
-    recorded, found = list(records(read_run(run))), dialogues_on(written)
-    assert found == recorded and len(found) > 40
+    found = dialogues_on(written)
+    assert found == recorded(run) and len(found) > 40
     assert [record["kind"] for record in found] == ["train"] * 4 + ["held-out"] * (len(found) - 4)
-    assert written.stat().st_size < 0.3 * sum(len(json.dumps(record)) for record in recorded)
+    assert written.stat().st_size < 0.3 * sum(len(json.dumps(record)) for record in found)
 
 
 def test_the_page_loads_nothing_and_may_load_nothing(written):
@@ -68,7 +73,7 @@ def test_hostile_words_stay_words(tmp_path):
     path = write_transcripts(folder)
     page = Page(path)
     assert len(page.scripts) == 3 and "onclick=x>" in page.words and "<b onclick" not in page.text and "alert(1)</script>" not in page.text
-    assert dialogues_on(path) == list(records(read_run(folder)))
+    assert dialogues_on(path) == recorded(folder)
 
 
 def test_every_field_of_the_form_is_used_by_the_script_and_the_other_way_round(written):

@@ -9,8 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.user import Reaction
+from simulator.dialogue import Dialogue, Reaction, Speaker, Turn
 from tests.tiny_scenario import make_scenario
 
 TINY_TEMPLATE = (
@@ -84,8 +83,19 @@ def save_tiny_policy(
     return folder
 
 
+def load(folder: Path) -> Qwen2ForCausalLM:
+    return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).requires_grad_(False)
+
+
+def logprobs_of(model: Qwen2ForCausalLM, prompt_ids, token_ids, *, temperature: float = 1.0) -> torch.Tensor:
+    """[len(token_ids)] nats, of each token after those before it."""
+    ids = torch.tensor([*map(int, prompt_ids), *map(int, token_ids)])
+    logprobs_TV = (model(ids[None]).logits[0] / temperature).log_softmax(dim=-1)
+    return logprobs_TV[len(prompt_ids) - 1 : -1].gather(1, ids[len(prompt_ids) :, None])[:, 0]
+
+
 class FakeScenarios:
-    """Makes up whatever is looked up."""
+    """Makes up every scenario that is looked up."""
 
     def scenario(self, scenario_id):
         return make_scenario(scenario_id=scenario_id)
@@ -101,8 +111,8 @@ class NumberingUser:
 
     async def react(self, dialogue, reply):
         if dialogue.scenario.scenario_id == "broken":
-            raise ConnectionError("nobody there")
+            raise ConnectionError("not there")
         if dialogue.scenario.scenario_id == "slow":
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.05)
         text = f"i heard thing number {dialogue.num_replies}."
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + 2, change=2))

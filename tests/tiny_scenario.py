@@ -1,8 +1,10 @@
-"""A scenario that names everything and means nothing; imports no torch."""
+"""A scenario that names everything and means nothing, and a task in it; imports no torch."""
 
 from __future__ import annotations
 
-from simulator.scenario import Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+from dataclasses import dataclass
+
+from simulator.scenario import Difficulty, Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
 
 
 def make_scenario(*, scenario_id: str = "s") -> Scenario:
@@ -21,3 +23,14 @@ def make_scenario(*, scenario_id: str = "s") -> Scenario:
         language="en",
         split=Split.TRAIN,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyTask:
+    """The fields of a task that rollouts need."""
+
+    uid: str = "task"
+    scenario_id: str = "scenario"
+    difficulty: Difficulty = Difficulty(strictness=0.5, reserve=0.5, impatience=0.5)  # noqa: RUF009 (frozen)
+    group_size: int = 2
+    seed: int = 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from curriculum import TEACHERS
 from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
-from curriculum.teacher import LedgerTeacher
+from curriculum.teacher import Teacher
 from simulator.scenario import Difficulty
 
 GROUP_SIZE = 8
@@ -21,9 +21,7 @@ def sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x))
 
 
-def make_teacher(
-    kind: str, *, families: Sequence[object] = ("one",), seed: int = 0, group_size: int = GROUP_SIZE, **settings
-) -> LedgerTeacher:
+def make_teacher(kind: str, *, families: Sequence[object] = ("one",), seed: int = 0, group_size: int = GROUP_SIZE, **settings) -> Teacher:
     config, teacher = TEACHERS[kind]
     scenarios = {family: [f"{family}-{i}" for i in range(5)] for family in families}
     return teacher(config(**settings), scenarios=scenarios, group_size=group_size, seed=seed)
@@ -36,7 +34,7 @@ def make_outcome(task: TaskSpec, num_successes: int, *, rewards: Sequence[float]
 
 
 def make_task(
-    teacher: LedgerTeacher, strictness: float, *, family: object = None, mode: Mode | None = None, difficulty: Difficulty | None = None
+    teacher: Teacher, strictness: float, *, family: object = None, mode: Mode | None = None, difficulty: Difficulty | None = None
 ) -> TaskSpec:
     """A task of the teacher's own, as if it had been issued at `strictness`."""
     issued = teacher.propose(1, policy_version=teacher.policy_version)[0]
@@ -45,7 +43,7 @@ def make_task(
     return task
 
 
-def teach(teacher: LedgerTeacher, strictness: float, num_successes: int, **kwargs) -> None:
+def teach(teacher: Teacher, strictness: float, num_successes: int, **kwargs) -> None:
     """One outcome at `strictness`, observed alone."""
     teacher.observe([make_outcome(make_task(teacher, strictness, **kwargs), num_successes)])
 
@@ -63,7 +61,7 @@ def make_stats(step: int, *, entropy: float = 1.0, reward_density: float = 0.5) 
 
 
 def practise(
-    teacher: LedgerTeacher,
+    teacher: Teacher,
     ability: float | Callable[[TaskSpec], float],
     *,
     num_steps: int,

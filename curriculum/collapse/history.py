@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -143,27 +144,19 @@ INDICATOR_METRICS = {
 }
 """Indicators by name, with the metric of a run (docs/metrics.md) that each one is; a step may leave some out or give NaN."""
 
-SHARE_INDICATORS = frozenset(
-    "effective_share all_low_share all_high_share groups_effective bounds_share repetition own_overlap bleu_siblings bleu_prompts"
-    " distinct_2 truncated retrieval reward emotion probe_reward probe_easy probe_middle probe_hard".split()
-)
-"""Indicators in [0, 1]: shares of something, and rewards."""
-PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
-"""The fixed panel and its cells, of which the monitor keeps the best."""
-UNLEARNED_FALL = 0.05
-"""Mean reward by which an evaluation of a cell of the panel must lie below its best to count as low, besides being a small share of it."""
-MAX_EVALUATIONS = 64
-"""Latest evaluations of the probe panel on which the law of reward and entropy is fitted."""
-MIN_EVALUATIONS = 8
-"""Evaluations below which it is not."""
-ROUNDING = 1e-6
-"""By which a share may miss [0, 1]."""
-INFINITE = 1e6
-"""Value of an infinite indicator while it is the latest, and the limit of a finite one: far above every threshold."""
-
 
 class IndicatorHistory:
     """Starts, running averages and windows of indicators; memory does not grow with the run."""
+
+    SHARES: ClassVar[frozenset[str]] = frozenset(
+        "effective_share all_low_share all_high_share groups_effective bounds_share repetition own_overlap bleu_siblings bleu_prompts"
+        " distinct_2 truncated retrieval reward emotion probe_reward probe_easy probe_middle probe_hard".split()
+    )
+    """Indicators in [0, 1]: shares of something, and rewards."""
+    PANEL: ClassVar[tuple[str, ...]] = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
+    """The fixed panel and its cells, of which the best is kept."""
+    INFINITE: ClassVar[float] = 1e6
+    """Value of an infinite indicator while it is the latest, and the limit of a finite one: far above every threshold."""
 
     def __init__(self, config: CollapseConfig) -> None:
         self.config = config
@@ -184,46 +177,45 @@ class IndicatorHistory:
         self._entropies: deque[float] = deque(maxlen=config.entropy_window)
         self._spreads: deque[float] = deque(maxlen=config.entropy_window)
         self._gradients: deque[float] = deque(maxlen=config.entropy_window + 1)
-        self._evaluations: deque[list[float]] = deque(maxlen=MAX_EVALUATIONS)
+        # Entropy and reward of the latest evaluations of the panel, by which the law of reward and entropy is fitted.
+        self._evaluations: deque[list[float]] = deque(maxlen=64)
 
     def add(self, values: Mapping[str, float]) -> None:
         """Takes in the indicators of one update; see `CollapseMonitor.observe`."""
         if unknown := sorted(values.keys() - INDICATOR_METRICS.keys()):
             raise ValueError(f"collapse indicators must be among {sorted(INDICATOR_METRICS)}, got {unknown}")
         measured = {name: float(value) for name, value in values.items() if value is not None and not math.isnan(value)}
-        for name in sorted(SHARE_INDICATORS & measured.keys()):
-            if not -ROUNDING <= measured[name] <= 1.0 + ROUNDING:
-                raise ValueError(f"collapse indicator {name} must be in [0, 1], got {measured[name]!r}")
-        for name, value in measured.items():
-            self.latest[name] = min(max(value, -INFINITE), INFINITE)
-            self.num_infinite[name] = self.num_infinite.get(name, 0) + 1 if math.isinf(value) else 0
-        finite = {name: self.latest[name] for name in measured if not self.num_infinite[name]}
-        for name, value in finite.items():
-            self._smooth(name, value)
-            if name in PANEL:
-                # Single evaluations: a running average would take half a run to be sure of its own best.
+        if outside := [name for name in measured if name in self.SHARES and not -1e-6 <= measured[name] <= 1.0 + 1e-6]:
+            raise ValueError(f"collapse indicator {outside[0]} must be in [0, 1], got {measured[outside[0]]!r}")
+        config = self.config
+        for name, measurement in measured.items():
+            self.num_infinite[name] = self.num_infinite.get(name, 0) + 1 if math.isinf(measurement) else 0
+            value = self.latest[name] = min(max(measurement, -self.INFINITE), self.INFINITE)
+            if self.num_infinite[name]:
+                continue
+            n = self._num_values.get(name, 0) + 1
+            self._num_values[name] = min(n, config.start_updates + 1)
+            if n <= config.start_updates:
+                start = self.start.get(name, 0.0)
+                self.now[name] = self.start[name] = start + (value - start) / n
+            else:
+                self.now[name] += config.smoothing * (value - self.now[name])
+            if name == "entropy":
+                self._entropies.append(self.now[name])
+            if name == "reward_spread":
+                self._spreads.append(self.now[name])
+            if name == "gradient_norm":
+                self._gradients.append(value)
+            if name in self.PANEL:
+                if n >= config.start_updates:
+                    self.best[name] = max(self.best.get(name, -math.inf), self.now[name])
+                # Single evaluations: a running average would take half a run to be sure of its best.
                 best = self.best_evaluation[name] = max(self.best_evaluation.get(name, value), value)
-                is_low = value < self.config.unlearned_below * best and best - value > UNLEARNED_FALL
+                is_low = value < config.unlearned_below * best and best - value > 0.05
                 self.low_evaluations[name] = self.low_evaluations.get(name, 0) + 1 if is_low else 0
-        if {"probe_entropy", "probe_reward"} <= set(finite):
-            self._evaluations.append([finite["probe_entropy"], finite["probe_reward"]])
-
-    def _smooth(self, name: str, value: float) -> None:
-        n = self._num_values.get(name, 0) + 1
-        self._num_values[name] = min(n, self.config.start_updates + 1)
-        if n <= self.config.start_updates:
-            start = self.start.get(name, 0.0)
-            self.now[name] = self.start[name] = start + (value - start) / n
-        else:
-            self.now[name] += self.config.smoothing * (value - self.now[name])
-        if name == "entropy":
-            self._entropies.append(self.now[name])
-        if name == "reward_spread":
-            self._spreads.append(self.now[name])
-        if name == "gradient_norm":
-            self._gradients.append(value)
-        if name in PANEL and n >= self.config.start_updates:
-            self.best[name] = max(self.best.get(name, -math.inf), self.now[name])
+        panel = [name for name in ("probe_entropy", "probe_reward") if name in measured and not self.num_infinite[name]]
+        if len(panel) == 2:
+            self._evaluations.append([self.latest[name] for name in panel])
 
     def ready(self, name: str) -> bool:
         """Whether `name` has been seen often enough to have a start and a value after it."""
@@ -250,7 +242,7 @@ class IndicatorHistory:
     def gradient_spike(self) -> float:
         """How far the latest norm of the gradient lies above the finite ones before it, in robust standard deviations."""
         if self.num_infinite.get("gradient_norm"):
-            return INFINITE
+            return self.INFINITE
         *earlier, newest = self._gradients or [math.nan]
         return spike_score(earlier, newest)
 
@@ -259,5 +251,5 @@ class IndicatorHistory:
         return fall_within(self._spreads) if self.ready("reward_spread") else math.nan
 
     def entropy_law(self) -> EntropyLaw | None:
-        """The price of reward in entropy on the probe panel, from its latest evaluations; None before there are enough."""
-        return fit_entropy_law(*zip(*self._evaluations, strict=True)) if len(self._evaluations) >= MIN_EVALUATIONS else None
+        """The price of reward in entropy on the probe panel, from its latest evaluations; None below eight."""
+        return fit_entropy_law(*zip(*self._evaluations, strict=True)) if len(self._evaluations) >= 8 else None

@@ -1,12 +1,10 @@
-"""Indicators that change when a policy collapses: pure functions of tokens, texts, strategies, outcomes and short series.
+"""Indicators that change when a policy collapses: pure functions of texts, strategies, outcomes and short series.
 
 Each is marked as one that *leads* collapse, is *coincident* with it, or *lags*: a judgement of the literature, and ours unless a source is
-named. Indicators of groups of rewards are in `curriculum.signals`.
+named. Indicators of groups of rewards are in `curriculum.signals`, those of tokens in `policy.metrics`.
 
-Tokens: N are the T agent tokens of a step, the policy is pi, the one that sampled mu, logprobs are in nats at the sampling temperature;
-`policy.algorithms.loss` computes the same in torch where the tensors are. Texts: words are lower-cased, each Han character is one; n-grams
-never cross replies. Strategies: a label is a strategy recognised in a reply, a context the user it answered (hidden intention, persona,
-third of strictness).
+Texts: words are lower-cased, each Han character is one; n-grams never cross replies. Strategies: a label is a strategy recognised in a
+reply, a context the user it answered (hidden intention, persona, third of strictness).
 """
 
 from __future__ import annotations
@@ -15,106 +13,16 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-MAX_LOG_RATIO = 20.0
-"""Log-ratios are clipped to +-20 before exp (verl, OpenRLHF)."""
-
-
-def entropy(logits_NV: np.ndarray, *, temperature: float = 1.0) -> np.ndarray:
-    """Exact entropy of every token's distribution, H = logsumexp(z) - sum softmax(z) z with z = logits / temperature. Leads.
-
-    Returns:
-        [N] nats, in [0, log V]. Leads because tokens that are never sampled cannot be explored; falls in healthy runs too.
-    """
-    z_NV = np.asarray(logits_NV, dtype=float) / temperature
-    z_NV = z_NV - z_NV.max(axis=-1, keepdims=True)
-    log_norm_N = np.log(np.exp(z_NV).sum(axis=-1))
-    weighed_NV = np.where(np.isneginf(z_NV), 0.0, z_NV)  # a token that cannot be sampled adds nothing
-    return log_norm_N - (np.exp(z_NV - log_norm_N[..., None]) * weighed_NV).sum(axis=-1)
-
-
-def forking_entropy(entropies_N: np.ndarray, *, share: float = 0.2) -> float:
-    """Mean of the highest `share` of token entropies, at least one token: how undecided the policy is where it decides. Leads.
-
-    Source: Wang et al. 2025 (arXiv 2506.01939), where the top 20 % carry the learning.
-
-    Returns:
-        Nats, at least the mean entropy; NaN without tokens.
-    """
-    if not len(entropies_N):
-        return math.nan
-    num_forks = max(1, round(share * len(entropies_N)))
-    return float(np.sort(entropies_N)[-num_forks:].mean())
-
-
-def logprob_advantage_covariance(logprobs_N: np.ndarray, advantages_N: np.ndarray) -> float:
-    """C = mean of (A - mean A)(logp - mean logp): to first order a policy-gradient step changes entropy by -(step size) x C. Leads.
-
-    Positive while likely tokens are rewarded, so that the policy narrows; negative while it widens.
-
-    Source: Cui et al. 2025 (arXiv 2505.22617), theorem 1.
-
-    Returns:
-        Nats times the unit of the advantages; NaN without tokens.
-    """
-    if not len(logprobs_N):
-        return math.nan
-    return float(np.mean((advantages_N - np.mean(advantages_N)) * (logprobs_N - np.mean(logprobs_N))))
-
-
-def k1(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> float:
-    """KL(mu || pi) as the mean of log mu - log pi on tokens of mu, nats: unbiased, of either sign. Leads (engine against trainer)."""
-    return float(np.mean(np.subtract(sampler_logprobs_N, logprobs_N))) if len(logprobs_N) else math.nan
-
-
-def k3(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> float:
-    """KL(mu || pi) as the mean of r - 1 - log r, r = pi / mu, on tokens of mu, nats: unbiased, never negative.
-
-    With the reference for pi it is the distance from the reference, which comes with collapse; with the trainer for pi and the engine
-    for mu it is their mismatch, which leads.
-
-    Source: Schulman, "Approximating KL divergence" (2020); clipped as verl's `low_var_kl`.
-    """
-    log_ratios_N = _log_ratios(sampler_logprobs_N, logprobs_N)
-    return float(np.mean(np.expm1(log_ratios_N) - log_ratios_N)) if len(log_ratios_N) else math.nan
-
-
-def chi_square(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> float:
-    """chi2(pi || mu) as the mean of r^2 - 1, r = pi / mu, on tokens of mu: the relative variance of importance weights. Leads.
-
-    Returns:
-        At least -1, 0 where both agree; verl's notes on rollout correction take more than 1 for trouble.
-    """
-    return float(np.mean(np.expm1(2.0 * _log_ratios(sampler_logprobs_N, logprobs_N)))) if len(logprobs_N) else math.nan
-
-
-def effective_share(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> float:
-    """Effective sample size over T, 1 / mean of (r / mean r)^2 with r = pi / mu: the share of the tokens that still count. Leads.
-
-    Returns:
-        In (0, 1]; verl's notes take less than 0.3 for trouble. NaN without tokens.
-    """
-    if not len(logprobs_N):
-        return math.nan
-    ratios_N = np.exp(_log_ratios(sampler_logprobs_N, logprobs_N))
-    return float(1.0 / np.mean(np.square(ratios_N / ratios_N.mean())))
-
-
-def _log_ratios(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> np.ndarray:
-    return np.clip(np.subtract(logprobs_N, sampler_logprobs_N, dtype=float), -MAX_LOG_RATIO, MAX_LOG_RATIO)
-
-
-WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+(?:'[^\W\u4e00-\u9fff]+)*")
-
 
 def words(text: str) -> list[str]:
     """Lower-case words; each Han character is one."""
-    return WORD.findall(text.lower())
+    return re.findall(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+(?:'[^\W\u4e00-\u9fff]+)*", text.lower())
 
 
 def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
@@ -128,13 +36,13 @@ def repetition(replies: Sequence[str], n: int = 4) -> float:
     Returns:
         In [0, 1]; NaN when no later reply is `n` words long.
     """
-    grams = [ngrams(words(reply), n) for reply in replies]
     said: set[tuple[str, ...]] = set()
-    num_repeated = 0
-    for own in grams:
-        num_repeated += sum(gram in said for gram in own)
-        said.update(own)
-    num_later = sum(map(len, grams[1:]))
+    num_repeated = num_later = 0
+    for i, reply in enumerate(replies):
+        grams = ngrams(words(reply), n)
+        num_repeated += sum(gram in said for gram in grams)
+        num_later += len(grams) if i else 0
+        said.update(grams)
     return num_repeated / num_later if num_later else math.nan
 
 
@@ -164,33 +72,26 @@ def own_overlap(replies: Sequence[str]) -> float:
 
     ROUGE-L is the F1 of the longest common subsequence L of words: 2 L / (words of the one + words of the other).
 
-    Source: Lin 2004.
+    Source: Lin 2004; L bit-parallel, Hyyro 2004: one row of the table is one integer, so a pair of replies takes microseconds.
 
     Returns:
         In [0, 1]; NaN below two replies with words.
     """
     spoken = [tokens for tokens in map(words, replies) if tokens]
-    largest = [
-        max(2.0 * longest_common_subsequence(tokens, before) / (len(tokens) + len(before)) for before in spoken[:i])
-        for i, tokens in enumerate(spoken)
-        if i > 0
-    ]
+    largest = []
+    for i, tokens in enumerate(spoken):
+        places: dict[str, int] = {}
+        for place, word in enumerate(tokens):
+            places[word] = places.get(word, 0) | 1 << place
+        scores = []
+        for before in spoken[:i]:
+            row = full = (1 << len(tokens)) - 1
+            for word in before:
+                matched = row & places.get(word, 0)
+                row = ((row + matched) | (row - matched)) & full
+            scores.append(2.0 * (len(tokens) - row.bit_count()) / (len(tokens) + len(before)))
+        largest += [max(scores)] if scores else []
     return sum(largest) / len(largest) if largest else math.nan
-
-
-def longest_common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest sequence of words that both hold in order, with gaps.
-
-    Source: bit-parallel, Hyyro 2004: one row of the table is one integer, so a pair of replies takes microseconds.
-    """
-    places: dict[str, int] = {}
-    for i, word in enumerate(a):
-        places[word] = places.get(word, 0) | 1 << i
-    row = full = (1 << len(a)) - 1
-    for word in b:
-        matched = row & places.get(word, 0)
-        row = ((row + matched) | (row - matched)) & full
-    return len(a) - row.bit_count()
 
 
 def self_bleu(replies: Sequence[str], *, max_n: int = 4) -> float:
@@ -299,15 +200,37 @@ def retrieval_accuracy(logprobs_NN: np.ndarray) -> float:
     return float(np.mean(np.diag(likeliest_NN) / likeliest_NN.sum(axis=1)))
 
 
-def largest_fall(best_C: Sequence[float], now_C: Sequence[float]) -> float:
-    """By how much the worst-hit cell of a fixed panel lies below the best it has been: max over C cells of best - now. Lags, but decides.
+LOW_UPDATES = 20
+"""Updates for which the score of a fixed panel must stay low in a collapse."""
 
-    Returns:
-        In the unit of the scores, >= 0 where `best_C` includes the present; NaN where no cell has both.
+
+def low_stretches(steps: Sequence[int], scores: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """First and last step of each stretch in which a score stays below 80 % of its best so far, and 0.05 below it."""
+    best, stretch = -math.inf, None
+    for step, score in zip(steps, scores, strict=True):
+        best = max(best, score)
+        if score < 0.8 * best and score <= best - 0.05:
+            stretch = (stretch[0] if stretch else step, step)
+        elif stretch:
+            yield stretch
+            stretch = None
+    if stretch:
+        yield stretch
+
+
+def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
+    """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; None where there is none.
+
+    Args:
+        steps: at which the score was taken, rising; a stretch lasts from its first low score to its last.
     """
-    falls_C = np.subtract(best_C, now_C, dtype=float)
-    falls_C = falls_C[np.isfinite(falls_C)]
-    return float(falls_C.max()) if falls_C.size else math.nan
+    return next((since for since, last in low_stretches(steps, scores) if last - since + 1 >= LOW_UPDATES), None)
+
+
+def is_undecided(steps: Sequence[int], scores: Sequence[float]) -> bool:
+    """Whether a score ends in a low stretch that is shorter than `LOW_UPDATES` updates, with none before it that is as long."""
+    stretches = list(low_stretches(steps, scores))
+    return bool(stretches) and stretches[-1][1] == steps[-1] and collapse_onset(steps, scores) is None
 
 
 def at_bounds_share(strictness_N: Sequence[float], *, margin: float = 0.02) -> float:
@@ -329,16 +252,15 @@ def spearman(x_N: Sequence[float], y_N: Sequence[float]) -> float:
     Returns:
         In [-1, 1]; NaN with fewer than three pairs, or where one side does not vary.
     """
+    from scipy.stats import rankdata  # here, as it takes half a second to import
+
     pairs_N2 = np.column_stack([np.asarray(x_N, dtype=float), np.asarray(y_N, dtype=float)])
     pairs_N2 = pairs_N2[np.isfinite(pairs_N2).all(axis=1)]
     if len(pairs_N2) < 3 or (np.ptp(pairs_N2, axis=0) == 0.0).any():
         return math.nan
-    ranks_2N = []
-    for values_N in pairs_N2.T:
-        # Means that are equal by algebra may differ in their last bit.
-        _, inverse_N, counts_U = np.unique(np.round(values_N, 9), return_inverse=True, return_counts=True)
-        ranks_2N.append((np.cumsum(counts_U) - (counts_U - 1) / 2.0)[inverse_N])
-    return float(np.corrcoef(ranks_2N[0], ranks_2N[1])[0, 1])
+    # Means that are equal by algebra may differ in their last bit.
+    ranks_N2 = rankdata(np.round(pairs_N2, 9), axis=0)
+    return float(np.corrcoef(ranks_N2[:, 0], ranks_N2[:, 1])[0, 1])
 
 
 def theil_sen_slope(values: Sequence[float]) -> float:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +20,7 @@ from curriculum import NEEDS, TEACHERS
 from curriculum.replayed import append_tasks
 from curriculum.toy.simulation import build_teacher, configure, figures, simulate
 from curriculum.toy.students import STUDENTS
-from simulator.files import write_whole
 
-LENGTHS = {"T": 1.0, "T/2": 0.5, "2T": 2.0}
-"""Values of a setting that mean a share of the student's number of updates."""
 RECORDED = "run:"
 """A setting of this and a kind of teacher means the tasks that it issued in a run with the same student and another seed."""
 
@@ -39,48 +35,48 @@ class Arm:
     """By dotted name, as text or values; the others are at their defaults."""
 
 
-SURVEY = (
-    Arm("fixed_.2", "fixed", {"strictness": 0.2}),
-    Arm("fixed_.5", "fixed", {"strictness": 0.5}),
-    Arm("fixed_.9", "fixed", {"strictness": 0.9}),
-    Arm("uniform", "uniform"),
-    Arm("linear", "linear", {"num_steps": "T"}),
-    Arm("linear_T/2", "linear", {"num_steps": "T/2"}),
-    Arm("linear_2T", "linear", {"num_steps": "2T"}),
-    Arm("linear_reverse", "linear", {"num_steps": "T", "start": 1.0, "end": 0.0}),
-    Arm("staged", "staged"),
-    Arm("adr", "adr"),
-    Arm("adarft", "adarft"),
-    Arm("adarft_.05", "adarft", {"eta": 0.05}),
-    Arm("adarft_.05_per_family", "adarft", {"eta": 0.05, "per_family": True}),
-    Arm("adarft_.05_tagged", "adarft", {"eta": 0.05, "tagged": True}),
-    Arm("rlve", "rlve"),
-    Arm("rlve_.6", "rlve", {"threshold": 0.6}),
-    Arm("rlve_reversible", "rlve", {"reversible": True}),
-    Arm("sec", "sec"),
-    Arm("sec_flat", "sec", {"scope": "flat"}),
-    Arm("dump", "dump"),
-    Arm("dump_flat", "dump", {"scope": "flat"}),
-    Arm("progress", "progress"),
-    Arm("progress_flat", "progress", {"scope": "flat"}),
-    Arm("plr", "plr"),
-    Arm("plr_robust", "plr", {"robust": True}),
-    Arm("beta_thompson", "beta_thompson"),
-    Arm("beta_thompson_progress", "beta_thompson", {"allocation.uniform_floor": 0.25}),
-    Arm("frontier", "frontier"),
-    Arm("frontier_no_guard", "frontier", {"guard.enabled": False}),
-    Arm("yoked", "yoked", {"trace": RECORDED + "frontier"}),
-    Arm("shuffled", "shuffled", {"trace": RECORDED + "frontier"}),
-)
-"""Arms with settings of their own, as far as their teachers are registered; a kind that is not here runs at its defaults."""
-
-
 def all_arms() -> dict[str, Arm]:
-    """Every registered teacher at least once, by name; those whose packages are not installed are left out."""
+    """Every registered teacher at least once, by name; those whose packages are not installed are left out.
+
+    A kind that is not in the table below runs at its defaults.
+    """
+    arms = [
+        Arm("fixed_.2", "fixed", {"strictness": 0.2}),
+        Arm("fixed_.5", "fixed", {"strictness": 0.5}),
+        Arm("fixed_.9", "fixed", {"strictness": 0.9}),
+        Arm("uniform", "uniform"),
+        Arm("linear", "linear", {"num_steps": "T"}),
+        Arm("linear_T/2", "linear", {"num_steps": "T/2"}),
+        Arm("linear_2T", "linear", {"num_steps": "2T"}),
+        Arm("linear_reverse", "linear", {"num_steps": "T", "start": 1.0, "end": 0.0}),
+        Arm("staged", "staged"),
+        Arm("adr", "adr"),
+        Arm("adarft", "adarft"),
+        Arm("adarft_.05", "adarft", {"eta": 0.05}),
+        Arm("adarft_.05_per_family", "adarft", {"eta": 0.05, "per_family": True}),
+        Arm("adarft_.05_tagged", "adarft", {"eta": 0.05, "tagged": True}),
+        Arm("rlve", "rlve"),
+        Arm("rlve_.6", "rlve", {"threshold": 0.6}),
+        Arm("rlve_reversible", "rlve", {"reversible": True}),
+        Arm("sec", "sec"),
+        Arm("sec_flat", "sec", {"scope": "flat"}),
+        Arm("dump", "dump"),
+        Arm("dump_flat", "dump", {"scope": "flat"}),
+        Arm("progress", "progress"),
+        Arm("progress_flat", "progress", {"scope": "flat"}),
+        Arm("plr", "plr"),
+        Arm("plr_robust", "plr", {"robust": True}),
+        Arm("beta_thompson", "beta_thompson"),
+        Arm("beta_thompson_progress", "beta_thompson", {"allocation.uniform_floor": 0.25}),
+        Arm("frontier", "frontier"),
+        Arm("frontier_no_guard", "frontier", {"guard.enabled": False}),
+        Arm("yoked", "yoked", {"trace": RECORDED + "frontier"}),
+        Arm("shuffled", "shuffled", {"trace": RECORDED + "frontier"}),
+    ]
     kinds = [kind for kind in TEACHERS if kind not in NEEDS or find_spec(NEEDS[kind])]
-    arms = [arm for arm in SURVEY if arm.kind in kinds]
-    arms += [Arm(kind, kind) for kind in kinds if kind not in {arm.kind for arm in arms}]
-    return {arm.name: arm for arm in arms}
+    known = [arm for arm in arms if arm.kind in kinds]
+    known += [Arm(kind, kind) for kind in kinds if kind not in {arm.kind for arm in known}]
+    return {arm.name: arm for arm in known}
 
 
 def parse_arms(words: Sequence[str]) -> list[Arm]:
@@ -92,37 +88,33 @@ def parse_arms(words: Sequence[str]) -> list[Arm]:
     known = all_arms()
     if "all" in words:
         return list(known.values())
-    arms = [known[word] if word in known else _parse(word) for word in dict.fromkeys(words)]
-    for arm in arms:
+    arms = []
+    for word in dict.fromkeys(words):
+        kind, _, text = word.partition(":")
+        if word not in known and kind not in TEACHERS:
+            names = ", ".join(dict.fromkeys([*TEACHERS, *known]))
+            raise ValueError(f"--teachers must be all, one of {names}, or KIND:SETTING=VALUE,..., got {word!r}")
+        # A comma inside brackets belongs to a list.
+        pairs = [pair.partition("=") for pair in re.split(r",(?![^\[]*\])", text) if text]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError(f"--teachers must set a teacher as in KIND:SETTING=VALUE,..., got {word!r}")
+        arm = known.get(word) or Arm(word, kind, {name.strip(): value.strip() for name, _, value in pairs})
         for name, value in arm.settings.items():
             if isinstance(value, str) and value.startswith(RECORDED) and value.removeprefix(RECORDED) not in TEACHERS:
                 raise ValueError(f"teacher.{name} must name one of {', '.join(TEACHERS)} after {RECORDED}, got {value!r}")
         configure(TEACHERS[arm.kind][0](), resolve(arm.settings, num_updates=100))
+        arms.append(arm)
     return arms
 
 
-def _parse(word: str) -> Arm:
-    kind, _, text = word.partition(":")
-    if kind not in TEACHERS:
-        names = ", ".join(dict.fromkeys([*TEACHERS, *all_arms()]))
-        raise ValueError(f"--teachers must be all, one of {names}, or KIND:SETTING=VALUE,..., got {word!r}")
-    # A comma inside brackets belongs to a list.
-    pairs = [pair.partition("=") for pair in re.split(r",(?![^\[]*\])", text) if text]
-    if not all(equals for _, equals, _ in pairs):
-        raise ValueError(f"--teachers must set a teacher as in KIND:SETTING=VALUE,..., got {word!r}")
-    return Arm(word, kind, {name.strip(): value.strip() for name, _, value in pairs})
-
-
 def resolve(settings: Mapping[str, Any], *, num_updates: int) -> dict[str, Any]:
-    """`settings` with lengths such as "T/2" made numbers."""
-    lengths = {name: LENGTHS[value] for name, value in settings.items() if isinstance(value, str) and value in LENGTHS}
-    return {**settings, **{name: round(share * num_updates) for name, share in lengths.items()}}
+    """`settings` with "T", "T/2" and "2T" made the student's number of updates, half and twice of it."""
+    lengths = {"T": num_updates, "T/2": round(0.5 * num_updates), "2T": 2 * num_updates}
+    return {name: lengths.get(value, value) if isinstance(value, str) else value for name, value in settings.items()}
 
 
-Row = Mapping[str, Mapping[str, Any]]
-"""{figure: {"mean", "ci95", "per_seed"}}; None for events that did not happen and intervals that cannot be computed."""
-Results = dict[str, dict[str, Row]]
-"""{student: {teacher: row}}."""
+Results = dict[str, dict[str, Mapping[str, Mapping[str, Any]]]]
+"""{student: {teacher: {figure: {"mean", "ci95", "per_seed"}}}}; None for events that did not happen and intervals of fewer than two."""
 
 
 class Job(NamedTuple):
@@ -150,7 +142,11 @@ def run_one(student: str, kind: str, settings: Mapping[str, Any] | None = None, 
                 chosen[name] = str(Path(folder) / "teacher.jsonl")
                 for tasks in simulate(student, value.removeprefix(RECORDED), {}, seed + 1).tasks:
                     append_tasks(chosen[name], tasks)
-        return figures(simulate(student, kind, chosen, seed))
+        try:
+            return figures(simulate(student, kind, chosen, seed))
+        except Exception as error:
+            error.add_note(f"in the run of {kind} with {student}, seed {seed}")
+            raise
 
 
 def check_jobs(students: Iterable[str], arms: Sequence[Arm]) -> None:
@@ -171,23 +167,15 @@ def check_jobs(students: Iterable[str], arms: Sequence[Arm]) -> None:
 def run_jobs(jobs: Sequence[Job], *, num_processes: int) -> Iterator[tuple[Job, dict[str, float]]]:
     """The figures of all jobs, as they finish."""
     if num_processes == 1:
-        yield from ((job, _run(job)) for job in jobs)
+        yield from ((job, run_one(job.student, job.arm.kind, job.arm.settings, job.seed)) for job in jobs)
         return
     with ProcessPoolExecutor(num_processes) as pool:
-        running = {pool.submit(_run, job): job for job in jobs}
+        running = {pool.submit(run_one, job.student, job.arm.kind, job.arm.settings, job.seed): job for job in jobs}
         try:
             for done in as_completed(running):
                 yield running[done], done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _run(job: Job) -> dict[str, float]:
-    try:
-        return run_one(job.student, job.arm.kind, job.arm.settings, job.seed)
-    except Exception as error:
-        error.add_note(f"in the run of {job.arm.name} with {job.student}, seed {job.seed}")
-        raise
 
 
 def summarise(done: Mapping[Job, Mapping[str, float]]) -> Results:
@@ -214,13 +202,8 @@ def summary(per_seed: Sequence[float]) -> dict[str, Any]:
     return {"mean": mean, "ci95": interval, "per_seed": [value if math.isfinite(value) else None for value in per_seed]}
 
 
-def write(results: Results, path: Path) -> None:
-    """Writes `path` whole or not at all."""
-    write_whole(path, json.dumps(results, indent=1) + "\n")
-
-
 def read(path: Path, *, option: str) -> Results:
-    """Reads a file of `write`.
+    """Reads a file of `benchmark --out`.
 
     Args:
         option: the one that named it, for the message.
@@ -230,26 +213,16 @@ def read(path: Path, *, option: str) -> Results:
     """
     try:
         results: Results = json.loads(path.read_text(encoding="utf-8"))
-        _ = [values["mean"] for arms in results.values() for row in arms.values() for values in row.values()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError):
         raise ValueError(f"{option} must be a file that `benchmark --out` wrote, got {str(path)!r}") from None
     return results
 
 
-COLUMNS_AT_ONCE = 5
-"""Students in one table; more follow in a table below."""
-LEGEND = (
-    "Where a frontier is to be tracked: rmse of the strictness issued. Otherwise final/worst (auc): mean success over all cells at the end,"
-    " the worst cell's, and the mean over the run; with families macro/worst, then the share of tasks spent on noise if there is any."
-    " us: CPU of the teacher for each task, microseconds. Means over seeds."
-)
-
-
 def tables(results: Results, *, markdown: bool = False) -> str:
-    """All results as text or as Markdown: a row for each teacher, a column for each student."""
-    students = iter(results)
+    """All results as text or as Markdown: a row for each teacher, a column for each student, five students at once."""
     blocks = []
-    while block := list(islice(students, COLUMNS_AT_ONCE)):
+    for i in range(0, len(results), 5):
+        block = list(results)[i : i + 5]
         arms = list(dict.fromkeys(arm for student in block for arm in results[student]))
         rows = [["teacher", *block, "us"]]
         for arm in arms:
@@ -262,21 +235,20 @@ def tables(results: Results, *, markdown: bool = False) -> str:
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         blocks.append("\n".join(lines))
-    return "\n\n".join([*blocks, LEGEND])
+    legend = (
+        "Where a frontier is to be tracked: rmse of the strictness issued. Otherwise final/worst (auc): mean success over all cells at the"
+        " end, the worst cell's, and the mean over the run; with families macro/worst, then the share of tasks spent on noise if there is"
+        " any. us: CPU of the teacher for each task, microseconds. Means over seeds."
+    )
+    return "\n\n".join([*blocks, legend])
 
 
-def cell(row: Row | None) -> str:
+def cell(row: Mapping[str, Mapping[str, Any]] | None) -> str:
     """The figures of one teacher with one student."""
-
-    def number(name: str, digits: int) -> str:
-        mean = row[name]["mean"] if row else None
-        return "-" if mean is None else f"{mean:.{digits}f}"
-
-    if row is None:
-        return ""
-    if "rmse" in row:
-        return number("rmse", 3)
-    if "macro" in row:
-        noise = f" {number('noise_share', 2)}" if "noise_share" in row else ""
-        return f"{number('macro', 3)}/{number('worst', 2)}{noise}"
-    return f"{number('final', 2)}/{number('worst', 2)} ({number('auc', 2)})"
+    digits = {"rmse": 3, "macro": 3}
+    text = {name: "-" if values["mean"] is None else f"{values['mean']:.{digits.get(name, 2)}f}" for name, values in (row or {}).items()}
+    if not text or "rmse" in text:
+        return text.get("rmse", "")
+    if "macro" in text:
+        return f"{text['macro']}/{text['worst']} {text.get('noise_share', '')}".rstrip()
+    return f"{text['final']}/{text['worst']} ({text['auc']})"

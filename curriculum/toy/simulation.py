@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from pydantic import ValidationError
 
 from curriculum import TEACHERS
 from curriculum.collapse.history import INDICATOR_METRICS, CollapseConfig
+from curriculum.collapse.indicators import collapse_onset, is_undecided
 from curriculum.collapse.monitor import Alarm, CollapseMonitor
-from curriculum.collapse.quality import collapse_onset, is_undecided
 from curriculum.signals import reward_density, zero_variance_share
-from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, Teacher, UpdateStats
-from curriculum.toy.students import STUDENTS, Batch, Fate, Student, after_outage
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from curriculum.teacher import Teacher
+from curriculum.toy.students import STUDENTS, Batch, Student
 from simulator.scenario import Difficulty
 from simulator.settings import message
 
@@ -52,13 +52,6 @@ def build_teacher(kind: str, settings: Mapping[str, Any], *, scenarios: Mapping[
     return teacher(configure(config(), settings), scenarios=scenarios, group_size=group_size, seed=seed)
 
 
-PROBE_SIZE = 25
-PROBE_EVERY = 5
-"""The probe panel as training runs have it: so many points, one rollout each, every so many updates."""
-NUM_SCENARIOS = 20
-"""Scenarios per family; a toy student does not distinguish them."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     """The observable part of one update, before the student learns from it."""
@@ -68,13 +61,24 @@ class Observation:
     probes: Batch | None
     """The probe panel, one rollout a row, when it was due."""
 
+    def entropy(self) -> float:
+        """Mean entropy of the policy on the groups that came back, nats."""
+        entropy_N = self.student.entropy(self.batch.family_N, self.batch.strictness_N)[self.batch.came_N]
+        known_N = entropy_N[~np.isnan(entropy_N)]
+        return float(known_N.mean()) if known_N.size else math.nan
+
+    def success_rate(self) -> float:
+        """Share of the rollouts that came back and succeeded."""
+        alive = self.batch.successes_NG[~np.isnan(self.batch.rewards_NG)]
+        return float(alive.mean()) if alive.size else math.nan
+
 
 SERIES: dict[str, Callable[[Observation], float]] = {
-    "entropy": lambda seen: _mean(seen.student.entropy(seen.batch.family_N, seen.batch.strictness_N)[seen.batch.came_N]),
-    "reward_density": lambda seen: density(seen.batch.rewards_NG),
-    "all_low_share": lambda seen: zero_variance(seen.batch.rewards_NG)[0],
-    "all_high_share": lambda seen: zero_variance(seen.batch.rewards_NG)[1],
-    "success_rate": lambda seen: _mean(seen.batch.successes_NG[~np.isnan(seen.batch.rewards_NG)]),
+    "entropy": Observation.entropy,
+    "reward_density": lambda seen: reward_density(seen.batch.rewards_NG),
+    "all_low_share": lambda seen: zero_variance_share(seen.batch.rewards_NG).all_low,
+    "all_high_share": lambda seen: zero_variance_share(seen.batch.rewards_NG).all_high,
+    "success_rate": Observation.success_rate,
     "probe_reward": lambda seen: math.nan if seen.probes is None else float(seen.probes.rewards_NG.mean()),
 }
 """Series to record, by name: add one here, and if its name is in `INDICATOR_METRICS`, the monitor observes it."""
@@ -125,38 +129,33 @@ def simulate(
     teacher = build_teacher(
         kind,
         settings or {},
-        scenarios={family: [f"{family}-{i}" for i in range(NUM_SCENARIOS)] for family in learner.families},
+        scenarios={family: [f"{family}-{i}" for i in range(20)] for family in learner.families},  # which a toy student does not distinguish
         group_size=learner.group_size,
         seed=int(teaching.generate_state(1)[0]) >> 1,
     )
     trace = Trace(learner, {name: [] for name in ("score", "worst", *series)})
     panel, lost = probe_panel(learner.families), deque[tuple[int, list[str]]]()
-
-    def propose(policy_version: int) -> None:
-        started = time.process_time()
-        trace.tasks.append(teacher.propose(learner.num_groups, policy_version=policy_version))
-        trace.teacher_cpu_s += time.process_time() - started
-        frontier_F = learner.frontier()
-        if frontier_F is not None:
-            trace.frontiers.append(frontier_F)
-
-    for _ in range(min(learner.delay, learner.num_updates)):
-        propose(0)
-    for update in range(learner.num_updates):
+    for update in range(-learner.delay, learner.num_updates):
         if update + learner.delay < learner.num_updates:
-            propose(update)
+            started = time.process_time()
+            trace.tasks.append(teacher.propose(learner.num_groups, policy_version=max(update, 0)))
+            trace.teacher_cpu_s += time.process_time() - started
+            frontier_F = learner.frontier()
+            if frontier_F is not None:
+                trace.frontiers.append(frontier_F)
+        if update < 0:
+            continue
         tasks = trace.tasks[update]
-        batch = play(learner, tasks, learner.group_size, rollouts)
+        batch = play(learner, tasks, rollouts)
         if learner.outages:
-            fate_N = learner.outages.fates(len(tasks), losses)
-            gone = [task.uid for task, fate in zip(tasks, fate_N, strict=True) if fate == Fate.LOST]
+            batch = learner.outages.strike(batch, losses)
+            gone = [task.uid for task, came in zip(tasks, batch.came_N, strict=True) if not came]
             lost.append((update + learner.outages.expire_after, gone))
-            batch = after_outage(batch, fate_N)
         outcomes = [outcome for outcome, came in zip(outcomes_of(tasks, batch), batch.came_N, strict=True) if came]
         probes = None
-        if update % PROBE_EVERY == 0:
+        if update % 5 == 0:
             examined = [replace(task, policy_version=update) for task in panel]
-            probes = play(learner, examined, 1, probing)
+            probes = play(learner, examined, probing)
             outcomes.extend(outcomes_of(examined, probes))
             trace.num_probes += len(panel)
         trace.num_rollouts += batch.rewards_NG.size
@@ -186,16 +185,15 @@ def simulate(
     return trace
 
 
-def play(student: Student, tasks: Sequence[TaskSpec], group_size: int, rng: np.random.Generator) -> Batch:
+def play(student: Student, tasks: Sequence[TaskSpec], rng: np.random.Generator) -> Batch:
     """Groups of the student on tasks of its families."""
-    index = {family: i for i, family in enumerate(student.families)}
-    family_N = np.array([index[str(task.family)] for task in tasks])
-    return student.play(family_N, np.array([task.strictness for task in tasks]), group_size, rng)
+    family_N = np.array([student.families.index(str(task.family)) for task in tasks])
+    return student.play(family_N, np.array([task.strictness for task in tasks]), tasks[0].group_size, rng)
 
 
-def probe_panel(families: Sequence[str]) -> list[TaskSpec]:
-    """The 25 points that are played again and again: families in turn, strictness spread evenly and dealt to them by chance."""
-    strictness_P = (np.random.default_rng(PROBE_SIZE).permutation(PROBE_SIZE) + 0.5) / PROBE_SIZE
+def probe_panel(families: Sequence[str], size: int = 25) -> list[TaskSpec]:
+    """The points that are played again and again, as many as in training runs: families in turn, strictness spread evenly over them."""
+    strictness_P = (np.random.default_rng(size).permutation(size) + 0.5) / size
     return [
         TaskSpec(
             uid=f"probe{i:03d}",
@@ -215,7 +213,6 @@ def probe_panel(families: Sequence[str]) -> list[TaskSpec]:
 
 def outcomes_of(tasks: Sequence[TaskSpec], batch: Batch) -> list[GroupOutcome]:
     """The outcome of each task; NaN rewards are rollouts that a simulator broke."""
-    rewards, successes = batch.rewards_NG.tolist(), batch.successes_NG.tolist()
     return [
         GroupOutcome(
             task=task,
@@ -224,29 +221,8 @@ def outcomes_of(tasks: Sequence[TaskSpec], batch: Batch) -> list[GroupOutcome]:
             num_tokens=(1,) * len(rewards_G),
             statuses=tuple([Status.OK if reward == reward else Status.SIMULATOR_ERROR for reward in rewards_G]),
         )
-        for task, rewards_G, successes_G in zip(tasks, rewards, successes, strict=True)
+        for task, rewards_G, successes_G in zip(tasks, batch.rewards_NG.tolist(), batch.successes_NG.tolist(), strict=True)
     ]
-
-
-def density(rewards_NG: np.ndarray) -> float:
-    """`curriculum.signals.reward_density`, for all groups at once where nothing is missing."""
-    if np.isnan(rewards_NG).any():
-        return reward_density(rewards_NG.tolist())
-    return float(4.0 * rewards_NG.var(axis=1, ddof=1).mean())
-
-
-def zero_variance(rewards_NG: np.ndarray) -> tuple[float, float]:
-    """Shares of groups with equal rewards below 0.5 and above, as `curriculum.signals.zero_variance_share` has them."""
-    if np.isnan(rewards_NG).any():
-        shares = zero_variance_share(rewards_NG.tolist())
-        return shares.all_low, shares.all_high
-    equal_N, high_N = (rewards_NG == rewards_NG[:, :1]).all(axis=1), rewards_NG[:, 0] >= 0.5
-    return float((equal_N & ~high_N).mean()), float((equal_N & high_N).mean())
-
-
-def _mean(values: np.ndarray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else math.nan
 
 
 def figures(trace: Trace) -> dict[str, float]:
@@ -255,7 +231,7 @@ def figures(trace: Trace) -> dict[str, float]:
     `rmse`: strictness issued against the student's frontier, where that is the yardstick (`tracking`). Otherwise, of the exact
     examination: `final` or, by family, `macro`: its mean at the end; `auc`: the mean of that over all updates; `worst`: the least cell at
     the end; by strictness, `easy` and `hard`: mean of the three easiest and the four hardest cells at the end; `collapsed`: 1 if it fell
-    for long (`curriculum.collapse.quality.collapse_onset`), NaN where it ended low too late to decide.
+    for long (`curriculum.collapse.indicators.collapse_onset`), NaN where it ended low too late to decide.
 
     `noise_share` of the tasks went to families of pure noise. `first_alarm` and `first_collapse_alarm`: update of the collapse monitor's
     first alarm of any name and of the one that asks for two kinds of evidence. `probe_share` of all rollouts were the probe panel's.
@@ -266,12 +242,13 @@ def figures(trace: Trace) -> dict[str, float]:
     if trace.frontiers:
         out = tracking(trace)
     else:
-        scores = student.scores()
+        scores, course = student.scores(), trace.series["score"]
         name = "final" if student.by_strictness else "macro"
-        out = {name: float(scores.mean()), "auc": float(np.mean(trace.series["score"])), "worst": float(scores.min())}
+        out = {name: float(scores.mean()), "auc": float(np.mean(course)), "worst": float(scores.min())}
         if student.by_strictness:
             out |= {"easy": float(scores[:3].mean()), "hard": float(scores[-4:].mean())}
-        out["collapsed"] = collapsed(trace.series["score"])
+        updates = range(len(course))
+        out["collapsed"] = math.nan if is_undecided(updates, course) else float(collapse_onset(updates, course) is not None)
     if student.noise:
         out["noise_share"] = sum(task.family in student.noise for tasks in trace.tasks for task in tasks) / num_tasks
     if student.watched:
@@ -283,33 +260,24 @@ def figures(trace: Trace) -> dict[str, float]:
     return out
 
 
-def collapsed(scores: Sequence[float]) -> float:
-    """1 where a score, one an update, collapsed (`curriculum.collapse.quality`), 0 where it did not, NaN where the run ended undecided."""
-    updates = range(len(scores))
-    return math.nan if is_undecided(updates, scores) else float(collapse_onset(updates, scores) is not None)
-
-
 def tracking(trace: Trace) -> dict[str, float]:
-    """Root mean square distance of the strictness issued from the frontier at that time.
+    """Root mean square distance of the strictness issued from the frontier at that time, over the last two thirds of the run.
 
     With one family: of the mean strictness of each update's tasks. With several: of each task issued at the frontier (of each task, where a
-    teacher marks none so) from the frontier of its family. Over the last two thirds of the run; `rmse_whole` is over all of it.
+    teacher marks none so) from the frontier of its family; `rmse_whole` is over all of the run.
     """
-    late = len(trace.tasks) // 3
+    late, families = len(trace.tasks) // 3, trace.student.families
     issued = list(zip(trace.tasks, trace.frontiers, strict=True))
-    if len(trace.student.families) == 1:
-        return {"rmse": _rms([np.mean([task.strictness for task in tasks]) - float(f_F[0]) for tasks, f_F in issued[late:]])}
-    index = {family: i for i, family in enumerate(trace.student.families)}
+    if len(families) == 1:
+        misses = [float(np.mean([task.strictness for task in tasks])) - float(f_F[0]) for tasks, f_F in issued[late:]]
+        return {"rmse": float(np.sqrt(np.mean(np.square(misses))))}
     marked = any(task.mode is Mode.FRONTIER for tasks in trace.tasks for task in tasks)
-    misses = [
-        [task.strictness - float(f_F[index[str(task.family)]]) for task in tasks if task.mode is Mode.FRONTIER or not marked]
-        for tasks, f_F in issued
-    ]
-    return {"rmse": _rms(list(chain.from_iterable(misses[late:]))), "rmse_whole": _rms(list(chain.from_iterable(misses)))}
-
-
-def _rms(misses: Sequence[Any]) -> float:
-    return float(np.sqrt(np.mean(np.square(misses))))
+    rms = {}
+    for name, part in (("rmse", issued[late:]), ("rmse_whole", issued)):
+        pairs = [(task, f_F) for tasks, f_F in part for task in tasks if task.mode is Mode.FRONTIER or not marked]
+        misses = [task.strictness - float(f_F[families.index(str(task.family))]) for task, f_F in pairs]
+        rms[name] = float(np.sqrt(np.mean(np.square(misses))))
+    return rms
 
 
 def alarms(trace: Trace, config: CollapseConfig | None = None) -> list[Alarm]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from typing import ClassVar
 
 import numpy as np
@@ -42,16 +41,6 @@ class Batch:
         return ~np.isnan(self.rewards_NG).all(axis=1)
 
 
-class Fate(IntEnum):
-    """What happens to a group in an outage."""
-
-    WHOLE = 0
-    LOST = 1
-    """Never returns; its task expires in the teacher's ledger later."""
-    ONE_SURVIVOR = 2
-    HALF = 3
-
-
 @dataclass
 class Outages:
     """Simulators that fail for a while, in outages of heavy-tailed length; one instance a run.
@@ -70,25 +59,21 @@ class Outages:
     """Updates after which a lost group is given up."""
     left: int = 0
 
-    def fates(self, num_groups: int, rng: np.random.Generator) -> np.ndarray:
-        """[N] the fate of each group of the next update; draws equally many random numbers whether there is an outage or not."""
+    def strike(self, batch: Batch, rng: np.random.Generator) -> Batch:
+        """The next update's batch, NaN for every rollout lost; draws equally many random numbers whether there is an outage or not."""
         starts, length = rng.random(2)
-        hits_N, kinds_N = rng.random(num_groups) < self.hit_prob, rng.integers(Fate.LOST, Fate.HALF + 1, num_groups)
+        hits_N, fates_N = rng.random(len(batch.family_N)) < self.hit_prob, rng.integers(1, 4, len(batch.family_N))
         if self.left > 0:
             self.left -= 1
         elif starts < self.start_prob:
             # Inverse of the Pareto tail P(X > x) = x^-tail.
             self.left = min(math.ceil((1.0 - length) ** (-1.0 / self.tail)), self.longest)
-        return np.where(hits_N & (self.left > 0), kinds_N, Fate.WHOLE)
-
-
-def after_outage(batch: Batch, fate_N: np.ndarray) -> Batch:
-    """The batch with NaN for every rollout that its group's fate cost: all, all but the first, every second."""
-    rewards_NG = batch.rewards_NG.copy()
-    rewards_NG[fate_N == Fate.LOST] = np.nan
-    rewards_NG[fate_N == Fate.ONE_SURVIVOR, 1:] = np.nan
-    rewards_NG[fate_N == Fate.HALF, ::2] = np.nan
-    return replace(batch, rewards_NG=rewards_NG)
+        rewards_NG = batch.rewards_NG.copy()
+        if self.left > 0:
+            rewards_NG[hits_N & (fates_N == 1)] = np.nan
+            rewards_NG[hits_N & (fates_N == 2), 1:] = np.nan
+            rewards_NG[hits_N & (fates_N == 3), ::2] = np.nan
+        return replace(batch, rewards_NG=rewards_NG)
 
 
 @dataclass
@@ -184,11 +169,7 @@ class SeveralFamilies(Student):
         """[F] sum of A (a - p) over the rollouts of each learnable family, per rollout of the whole batch."""
         score_NG = batch.choices_NG - self.skill(batch.family_N, batch.strictness_N)[:, None]
         steps_N = (advantages(batch.rewards_NG) * score_NG).sum(axis=1) / batch.rewards_NG.size
-        return self.by_family(batch, steps_N)
-
-    def by_family(self, batch: Batch, values_N: np.ndarray) -> np.ndarray:
-        """[F] sum of `values_N` over the groups of each learnable family."""
-        return np.bincount(batch.family_N, weights=values_N, minlength=len(self.families))[: len(self.theta_F)]
+        return np.bincount(batch.family_N, weights=steps_N, minlength=len(self.families))[: len(self.theta_F)]
 
     def scores(self) -> np.ndarray:
         """[F] success of each learnable family, mean over the grid of strictness."""
@@ -208,8 +189,6 @@ class NoiseFamilies(SeveralFamilies):
     """
 
     theta_F: np.ndarray = field(default_factory=lambda: np.array([0.5, -0.7, -2.0, -3.5]))
-    lr: float = 0.9
-    transfer: float = 0.35
 
     families: ClassVar[Sequence[str]] = ("chain1", "chain2", "chain3", "chain4", "noise", "impossible", "mastered")
     noise: ClassVar[frozenset[str]] = frozenset({"noise"})
@@ -218,7 +197,7 @@ class NoiseFamilies(SeveralFamilies):
 
     def improve(self, batch: Batch) -> None:
         gradient_F = self.gradient(batch)
-        self.theta_F = self.theta_F + self.lr * (gradient_F + self.transfer * np.append(0.0, gradient_F[:-1]))
+        self.theta_F = self.theta_F + 0.9 * (gradient_F + 0.35 * np.append(0.0, gradient_F[:-1]))
 
 
 @dataclass
@@ -231,8 +210,6 @@ class StrictFamilies(SeveralFamilies):
 
     num_updates: int = 300
     theta_F: np.ndarray = field(default_factory=lambda: np.array([1.5, 0.5, -0.5, -2.0]))
-    decay: float = 0.003
-    transfer: float = 0.1
 
     families: ClassVar[Sequence[str]] = ("quick", "steady", "middling", "late", "noise", "impossible")
     noise: ClassVar[frozenset[str]] = frozenset({"noise"})
@@ -244,9 +221,9 @@ class StrictFamilies(SeveralFamilies):
 
     def improve(self, batch: Batch) -> None:
         steps_F = self.rates_F * self.gradient(batch)
-        share_F = self.by_family(batch, batch.came_N) / len(batch.family_N)
-        fading_F = self.decay * (self.theta_F - self.start_F) * (1.0 - np.minimum(1.0, 4.0 * share_F))
-        self.theta_F = self.theta_F + (1.0 - self.transfer) * steps_F + self.transfer * steps_F.sum() - fading_F
+        share_F = np.bincount(batch.family_N, weights=batch.came_N, minlength=6)[:4] / len(batch.family_N)
+        fading_F = 0.003 * (self.theta_F - self.start_F) * (1.0 - np.minimum(1.0, 4.0 * share_F))
+        self.theta_F = self.theta_F + (1.0 - 0.1) * steps_F + 0.1 * steps_F.sum() - fading_F
 
 
 @dataclass
@@ -271,7 +248,6 @@ class FewGroups(SeveralFamilies):
         self.__post_init__()
 
     def frontier(self) -> np.ndarray | None:
-        """[F] d at which each family succeeds with share 0.45, clipped to [0, 1]."""
         return np.clip((self.theta_F - np.log(0.45 / 0.55)) / self.slope, 0.0, 1.0)
 
 
@@ -305,47 +281,19 @@ class Improving(OneFamily):
     """S2: p = c sigma(theta - 8 d), theta += lr * mean(A (a - sigma)), from theta = 1 with lr 0.18, c = 1. 200 updates.
 
     Slow: lr 0.06. Noisy ceiling: c = 0.85, the pay of the right action.
+    S1: never learns (lr 0, theta 4), so that the yardstick is its frontier (p = 0.5), at d = 0.5. 150 updates, 300 when delayed.
+    Drift: S1 whose users soften: d acts as d - 0.2 t/T, so that the frontier rises from 0.5 to 0.7 without any learning.
+    Non-monotone: S2 with c(d) = 1 - 0.5 exp(-((d - 0.3) / 0.1)^2): once the agent is able, users at 0.3 are harder to please than those at
+    0.45. Models a simulator that plays one middling strictness badly. The constants are ours: at the bottom an able agent still gets 0.5.
     """
 
     theta: float = 1.0
     lr: float = 0.18
     ceiling: float = 1.0
+    drift: float = 0.0
+    dip: float = 0.0
 
     slope: ClassVar[float] = 8.0
-
-    def skill(self, strictness: np.ndarray) -> np.ndarray:
-        return sigmoid(self.theta - self.slope * strictness)
-
-    def pay(self, strictness: np.ndarray) -> np.ndarray:
-        return np.full_like(strictness, self.ceiling)
-
-    def improve(self, batch: Batch) -> None:
-        score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
-        self.theta += self.lr * float(np.sum(advantages(batch.rewards_NG) * score_NG)) / batch.rewards_NG.size
-
-
-@dataclass
-class Stationary(Improving):
-    """S1: p = sigma(4 - 8 d), never learns; the frontier (p = 0.5) lies at d = 0.5. 150 updates, 300 when delayed."""
-
-    theta: float = 4.0
-    lr: float = 0.0
-    num_updates: int = 150
-
-    def frontier(self) -> np.ndarray | None:
-        """d at which p = 0.5."""
-        return np.array([self.theta / self.slope])
-
-
-@dataclass
-class Drifting(Stationary):
-    """S1 whose users soften: strictness d acts as d - 0.2 t/T, so that the frontier (p = 0.5) rises from 0.5 to 0.7 without any learning.
-
-    300 updates.
-    """
-
-    num_updates: int = 300
-    drift: float = 0.2
 
     @property
     def shift(self) -> float:
@@ -353,26 +301,18 @@ class Drifting(Stationary):
         return self.drift * self.update / self.num_updates
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
-        return super().skill(strictness - self.shift)
-
-    def frontier(self) -> np.ndarray | None:
-        """d at which p = 0.5, in commanded strictness."""
-        return np.array([self.theta / self.slope + self.shift])
-
-
-@dataclass
-class NonMonotone(Improving):
-    """S2 with c(d) = 1 - 0.5 exp(-((d - 0.3) / 0.1)^2): once the agent is able, users at 0.3 are harder to please than those at 0.45.
-
-    Models a simulator that plays one middling strictness badly. The constants are ours: at the bottom an able agent still gets 0.5.
-    """
-
-    depth: float = 0.5
-    dip: float = 0.3
-    width: float = 0.1
+        return sigmoid(self.theta - self.slope * (strictness - self.shift))
 
     def pay(self, strictness: np.ndarray) -> np.ndarray:
-        return 1.0 - self.depth * np.exp(-(((strictness - self.dip) / self.width) ** 2))
+        return self.ceiling * (1.0 - self.dip * np.exp(-(((strictness - 0.3) / 0.1) ** 2)))
+
+    def improve(self, batch: Batch) -> None:
+        score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
+        self.theta += self.lr * float(np.sum(advantages(batch.rewards_NG) * score_NG)) / batch.rewards_NG.size
+
+    def frontier(self) -> np.ndarray | None:
+        """[1] d at which p = 0.5, in commanded strictness, where the student never learns."""
+        return None if self.lr else np.array([self.theta / self.slope + self.shift])
 
 
 @dataclass
@@ -383,24 +323,19 @@ class Dense(Improving):
     mean rewards. Eight turns are ours; 0.7 is Attune's final emotion of 70.
     """
 
-    num_turns: int = 8
-    success_reward: float = 0.7
+    num_turns: ClassVar[int] = 8
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
         """Choices are numbers of good turns."""
         turns_NGT = rng.random((len(strictness_N), group_size, self.num_turns)) < self.skill(strictness_N)[:, None, None]
         good_NG = turns_NGT.sum(axis=2)
         rewards_NG = good_NG / self.num_turns
-        return Batch(family_N, strictness_N, rewards_NG, rewards_NG >= self.success_reward, good_NG)
+        return Batch(family_N, strictness_N, rewards_NG, rewards_NG >= 0.7, good_NG)
 
     def improve(self, batch: Batch) -> None:
         expected_N = self.num_turns * self.skill(batch.strictness_N)
         steps_NG = advantages(batch.rewards_NG) * (batch.choices_NG - expected_N[:, None])
         self.theta += self.lr * float(np.sum(steps_NG)) / batch.rewards_NG.size
-
-
-NODES = (np.arange(10) + 0.5) / 10.0
-"""Strictness at the middle of each of S3's nodes."""
 
 
 @dataclass
@@ -413,20 +348,18 @@ class Forgetting(OneFamily):
     """
 
     num_updates: int = 300
-    lr: float = 1.2
-    fading: float = 0.02
-    reach: float = 0.12
-    z_K: np.ndarray = field(default_factory=lambda: 2.0 - 8.0 * NODES)
 
     watched: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        middles_K = (np.arange(10) + 0.5) / 10.0
+        self.z_K = 2.0 - 8.0 * middles_K
         self.start_K = self.z_K.copy()
-        self.kernel_KK = np.exp(-0.5 * ((NODES[:, None] - NODES) / self.reach) ** 2)
+        self.kernel_KK = np.exp(-0.5 * ((middles_K[:, None] - middles_K) / 0.12) ** 2)
 
     def node(self, strictness: np.ndarray) -> np.ndarray:
         """k of each strictness."""
-        return np.minimum((strictness * len(NODES)).astype(int), len(NODES) - 1)
+        return np.minimum((strictness * 10).astype(int), 9)
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
         return sigmoid(self.z_K[self.node(strictness)])
@@ -435,10 +368,10 @@ class Forgetting(OneFamily):
         node_N = self.node(batch.strictness_N)
         score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
         steps_N = (advantages(batch.rewards_NG) * score_NG).sum(axis=1) / batch.rewards_NG.size
-        gradient_K = np.bincount(node_N, weights=steps_N, minlength=len(NODES))
-        share_K = np.bincount(node_N, weights=batch.came_N, minlength=len(NODES)) / len(node_N)
+        gradient_K = np.bincount(node_N, weights=steps_N, minlength=10)
+        share_K = np.bincount(node_N, weights=batch.came_N, minlength=10) / len(node_N)
         uncovered_K = 1.0 - np.minimum(1.0, self.kernel_KK @ share_K)
-        self.z_K = self.z_K + self.lr * (self.kernel_KK @ gradient_K) - self.fading * (self.z_K - self.start_K) * uncovered_K
+        self.z_K = self.z_K + 1.2 * (self.kernel_KK @ gradient_K) - 0.02 * (self.z_K - self.start_K) * uncovered_K
 
     def scores(self) -> np.ndarray:
         """Success at the ten nodes."""
@@ -454,7 +387,6 @@ class CollapseProne(OneFamily):
     """
 
     num_updates: int = 300
-    lr: float = 2.5
     kappa: float = 0.45
     u_M: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, -0.5]))
 
@@ -482,29 +414,24 @@ class CollapseProne(OneFamily):
         advantages_NG = advantages(batch.rewards_NG)
         by_strategy_M = np.bincount(batch.choices_NG.ravel(), weights=advantages_NG.ravel(), minlength=len(self.u_M))
         # The advantages of a group sum to 0, so the baseline -pi of the score adds nothing.
-        self.u_M = self.u_M + self.lr * by_strategy_M / batch.rewards_NG.size
+        self.u_M = self.u_M + 2.5 * by_strategy_M / batch.rewards_NG.size
         energy = float(np.nansum(advantages_NG * batch.rewards_NG)) / batch.rewards_NG.size
         self.kappa = min(1.0, self.kappa + 0.02 * energy / 0.2)
 
     def scores(self) -> np.ndarray:
-        """Success of the mixture on the grid of 11 points."""
         return self.success(GRID) @ self.strategies()
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
-        """Of the strategy; the same at every strictness."""
+        """[N] of the strategy, equal at every strictness."""
         strategies_M = self.strategies()
         return np.full(len(strictness_N), float(-np.sum(strategies_M * np.log(strategies_M))))
 
 
-def _few_groups(num_groups: int, num_updates: int) -> Callable[[np.random.Generator], Student]:
-    return lambda rng: FewGroups(num_groups=num_groups, num_updates=num_updates, offset_F=rng.normal(0.0, 0.15, len(FewGroups.families)))
-
-
 STUDENTS: dict[str, Callable[[np.random.Generator], Student]] = {
-    "S1_stationary": lambda rng: Stationary(),
-    "S1_delay2": lambda rng: Stationary(delay=2, num_updates=300),
-    "S1_delay8": lambda rng: Stationary(delay=8, num_updates=300),
-    "S1_delay16": lambda rng: Stationary(delay=16, num_updates=300),
+    "S1_stationary": lambda rng: Improving(theta=4.0, lr=0.0, num_updates=150),
+    "S1_delay2": lambda rng: Improving(theta=4.0, lr=0.0, num_updates=300, delay=2),
+    "S1_delay8": lambda rng: Improving(theta=4.0, lr=0.0, num_updates=300, delay=8),
+    "S1_delay16": lambda rng: Improving(theta=4.0, lr=0.0, num_updates=300, delay=16),
     "S2_improving": lambda rng: Improving(),
     "S2_slow": lambda rng: Improving(lr=0.06),
     "S2_noisy_ceiling": lambda rng: Improving(ceiling=0.85),
@@ -514,11 +441,11 @@ STUDENTS: dict[str, Callable[[np.random.Generator], Student]] = {
     "S5_noise_families": lambda rng: NoiseFamilies(),
     "S6_families": lambda rng: StrictFamilies(),
     "S6_delay8": lambda rng: StrictFamilies(delay=8),
-    "S7_few_groups_50": _few_groups(6, 50),
-    "S7_few_groups_200": _few_groups(8, 200),
+    "S7_few_groups_50": lambda rng: FewGroups(offset_F=rng.normal(0.0, 0.15, 24)),
+    "S7_few_groups_200": lambda rng: FewGroups(num_groups=8, num_updates=200, offset_F=rng.normal(0.0, 0.15, 24)),
     "outages": lambda rng: Improving(outages=Outages()),
-    "non_monotone": lambda rng: NonMonotone(),
+    "non_monotone": lambda rng: Improving(dip=0.5),
     "dense": lambda rng: Dense(),
-    "drift": lambda rng: Drifting(),
+    "drift": lambda rng: Improving(theta=4.0, lr=0.0, num_updates=300, drift=0.2),
 }
 """Students by name; the generator decides constants of a student that are left to chance."""

@@ -11,7 +11,7 @@ placed by a model); rules and formulas are ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,32 +20,21 @@ import numpy as np
 
 from analysis.stats import NOTHING, Estimate
 from curriculum.collapse.indicators import distinct, own_overlap, strategy_entropy, words
-from experiments.agents.intervals import jackknifed, ratio
 from experiments.agents.players import AgentDialogue
+from experiments.agents.scores import jackknifed, ratio
 from simulator.dialogue import Speaker
-from simulator.emotion import EXPLORING, PUZZLED_BELOW, REPEATED_AT, Appraisal, Skill, hint_in, meets, skill_table
-from simulator.explain import appraisals
+from simulator.emotion import EXPLORING, PUZZLED_BELOW, REPEATED_AT, Appraisal, Skill, appraise, hint_in, meets, skill_table
 from simulator.lexicon import lexicon
 from simulator.listener import Register
 from simulator.scenario import HiddenIntention
 
-FELT_WITH = (HiddenIntention.EMPATHY, HiddenIntention.LISTENED, HiddenIntention.PRAISE, HiddenIntention.NOT_AT_FAULT)
-"""Wishes of users who want empathy."""
-WORKED_WITH = (HiddenIntention.ADVICE, HiddenIntention.REFLECTION, HiddenIntention.BOTH_SIDES, HiddenIntention.MOTIVES)
-"""Wishes of users who want something to work with: a suggestion, or another view."""
-UNTIED = 0.5
-"""Credit of a move that takes up nothing the user said: it would have suited anybody."""
-TOWARDS_FEELINGS = frozenset({"reflection", "listening", "praise", "siding", "reassurance", "restatement", "self_disclosure"})
-TOWARDS_SOLUTIONS = frozenset({"suggestion", "information", "referral", "guided_reflection", "both_sides", "motives"})
-"""A question, an apology and hedging lead to neither and count for neither."""
-NUM_WORDS = 1000
-"""Words of all replies that are searched for distinct pairs: their share falls with the amount of text."""
-AXIS = (-1.0, 1.0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyFeatures:
-    """One answered reply, as the embedded listener reads it."""
+    """One answered reply, as the embedded listener reads it.
+
+    The four methods named after capabilities give credit and opportunity, each >= 0.
+    """
 
     played: AgentDialogue
     dialogue: int
@@ -73,10 +62,51 @@ class ReplyFeatures:
         """It is one of the first two replies, which asks or restates instead of trying: right before anything is known."""
         return self.number <= 2 and bool(EXPLORING & self.strategies) and not self.fits
 
-    @property
-    def text(self) -> str:
-        """Its words."""
-        return self.played.dialogue.replies()[self.number - 1]
+    def empathic_depth(self) -> tuple[float, float]:
+        """Of replies to users who want empathy: 1 for an empathic move about something they said, half for one about nothing.
+
+        Empathic moves are the four that meet such wishes (naming the feeling, listening, praise, siding), whichever this user wants: to
+        find that out is insight. Times clarity; nothing for a repeated or overloaded reply. First questions are not counted.
+        """
+        return self._tied_move(HiddenIntention.EMPATHY, HiddenIntention.LISTENED, HiddenIntention.PRAISE, HiddenIntention.NOT_AT_FAULT)
+
+    def solution_crafting(self) -> tuple[float, float]:
+        """Of replies to users who want something to work with: 1 for such a move about something they said, half for one about nothing.
+
+        Moves are those that meet such wishes (a suggestion, a guiding question, both sides, motives). Otherwise as `empathic_depth`.
+        """
+        return self._tied_move(HiddenIntention.ADVICE, HiddenIntention.REFLECTION, HiddenIntention.BOTH_SIDES, HiddenIntention.MOTIVES)
+
+    def _tied_move(self, *wishes: HiddenIntention) -> tuple[float, float]:
+        if self.played.dialogue.scenario.family.intention not in wishes or self.explores:
+            return 0.0, 0.0
+        table, reading = skill_table()["meets"], self.appraisal.parsed
+        is_move = self.strategies & {move for wish in wishes for move in table[wish]}
+        if not is_move or reading.similarity >= REPEATED_AT or self.appraisal.scattered:
+            return 0.0, 1.0
+        return reading.clarity * (1.0 if reading.cues else 0.5), 1.0
+
+    def core_insight(self) -> tuple[float, float]:
+        """Of replies since the first hint: those that meet the hidden intention and no other wish.
+
+        Trying everything at once meets every wish and shows insight into none. A reply to a veiled hint counts twice. First questions are
+        not counted; an unclear reply meets nothing.
+        """
+        if not self.was_hinted or self.explores:
+            return 0.0, 0.0
+        weight = 2.0 if self.appraisal.shown[Skill.HINTS] is not None else 1.0
+        is_clear = self.appraisal.parsed.clarity >= PUZZLED_BELOW
+        return weight * (self.fits and self.appraisal.wishes_tried == 1 and is_clear), weight
+
+    def dialogue_guidance(self) -> tuple[float, float]:
+        """Asking before advising in the first two replies, coming back to earlier turns from the third on, owning a misstep after a hurt.
+
+        These are the skills `listening`, `memory` and `repair` of the emotion rule, counted whether or not this user's strictness requires
+        them, so that all strictness levels are judged by the same.
+        """
+        shown = self.appraisal.shown
+        called = [shown[Skill.LISTENING] if self.number <= 2 else None, shown[Skill.MEMORY], shown[Skill.REPAIR]]
+        return float(sum(bool(done) for done in called if done is not None)), float(sum(done is not None for done in called))
 
 
 def reply_features(played: Sequence[AgentDialogue], register: Register) -> list[ReplyFeatures]:
@@ -85,8 +115,8 @@ def reply_features(played: Sequence[AgentDialogue], register: Register) -> list[
     for place, one in enumerate(played):
         users = [turn for turn in one.dialogue.turns if turn.speaker is Speaker.USER]
         hinted = not one.dialogue.scenario.facts
-        answered = zip(appraisals(one.dialogue, register=register), users, users[1:], strict=False)
-        for number, (appraisal, user, answer) in enumerate(answered, start=1):
+        for number, ((before, reply, answer), user) in enumerate(zip(one.dialogue.answered(), users, strict=False), start=1):
+            appraisal = appraise(before, reply, register=register)
             hinted = hinted or hint_in(user.text) is not None
             change = answer.change or 0
             found.append(ReplyFeatures(played=one, dialogue=place, number=number, appraisal=appraisal, change=change, was_hinted=hinted))
@@ -95,68 +125,11 @@ def reply_features(played: Sequence[AgentDialogue], register: Register) -> list[
 
 def capabilities(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Estimate]:
     """Each capability with its interval over scenarios; NaN where nothing called for it."""
-    rules: dict[str, Callable[[ReplyFeatures], tuple[float, float]]] = {
-        "empathic_depth": empathic_depth,
-        "core_insight": core_insight,
-        "solution_crafting": solution_crafting,
-        "dialogue_guidance": dialogue_guidance,
+    found = {
+        name: ratio([(reply.played.scenario_id, *getattr(reply, name)()) for reply in replies], seed=seed)
+        for name in ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance")
     }
-    found = {name: ratio([(reply.played.scenario_id, *rule(reply)) for reply in replies], seed=seed) for name, rule in rules.items()}
     return {**found, "style_flexibility": style_flexibility(replies, seed=seed)}
-
-
-def empathic_depth(reply: ReplyFeatures) -> tuple[float, float]:
-    """Credit and opportunity, of replies to users who want empathy: 1 for an empathic move about something they said, half for one about
-    nothing, as a warm register for everybody is not depth.
-
-    Empathic moves are the four that meet such wishes (naming the feeling, listening, praise, siding), whichever this user wants: to find
-    that out is insight. Times clarity; nothing for a repeated or overloaded reply. First questions prepare depth and are not counted.
-    """
-    return _tied_move(reply, FELT_WITH)
-
-
-def solution_crafting(reply: ReplyFeatures) -> tuple[float, float]:
-    """Credit and opportunity, of replies to users who want something to work with: 1 for such a move about something they said, half for
-    one about nothing: crafting means made for this user.
-
-    Moves are those that meet such wishes (a suggestion, a guiding question, both sides, motives). Otherwise as `empathic_depth`.
-    """
-    return _tied_move(reply, WORKED_WITH)
-
-
-def _tied_move(reply: ReplyFeatures, wishes: Sequence[HiddenIntention]) -> tuple[float, float]:
-    if reply.played.dialogue.scenario.family.intention not in wishes or reply.explores:
-        return 0.0, 0.0
-    table, reading = skill_table()["meets"], reply.appraisal.parsed
-    is_move = reply.strategies & {move for wish in wishes for move in table[wish]}
-    if not is_move or reading.similarity >= REPEATED_AT or reply.appraisal.scattered:
-        return 0.0, 1.0
-    return reading.clarity * (1.0 if reading.cues else UNTIED), 1.0
-
-
-def core_insight(reply: ReplyFeatures) -> tuple[float, float]:
-    """Credit and opportunity, of replies since the first hint: those that meet the hidden intention and no other wish.
-
-    Trying everything at once meets every wish and shows insight into none. A reply to a veiled hint counts twice. First questions are not
-    counted; an unclear reply meets nothing.
-    """
-    if not reply.was_hinted or reply.explores:
-        return 0.0, 0.0
-    weight = 2.0 if reply.appraisal.shown[Skill.HINTS] is not None else 1.0
-    is_clear = reply.appraisal.parsed.clarity >= PUZZLED_BELOW
-    return weight * (reply.fits and reply.appraisal.wishes_tried == 1 and is_clear), weight
-
-
-def dialogue_guidance(reply: ReplyFeatures) -> tuple[float, float]:
-    """Credit and opportunity: asking before advising in the first two replies, coming back to earlier turns from the third on, owning a
-    misstep after a reply that hurt.
-
-    These are the skills `listening`, `memory` and `repair` of the emotion rule, counted whether or not this user's strictness requires
-    them, so that all strictness levels are judged by the same.
-    """
-    shown = reply.appraisal.shown
-    called = [shown[Skill.LISTENING] if reply.number <= 2 else None, shown[Skill.MEMORY], shown[Skill.REPAIR]]
-    return float(sum(bool(done) for done in called if done is not None)), float(sum(done is not None for done in called))
 
 
 def style_flexibility(replies: Sequence[ReplyFeatures], *, seed: int) -> Estimate:
@@ -168,17 +141,35 @@ def style_flexibility(replies: Sequence[ReplyFeatures], *, seed: int) -> Estimat
     Changing: 1 - the share of moves (an apology is none) that the next reply has in common with the one that missed the wish and hurt.
     Where nothing missed, the first half is the whole.
     """
-    names = sorted({reply.played.scenario_id for reply in replies})
-    if not names:
+    if not replies:
         return NOTHING
-    where = {name: i for i, name in enumerate(names)}
-    changed_S, hurt_S = np.zeros(len(names)), np.zeros(len(names))
+    wish_of = {reply.played.scenario_id: str(reply.played.dialogue.scenario.family.intention) for reply in replies}
+    where = {name: i for i, name in enumerate(sorted(wish_of))}
+    wish_S = np.array([wish_of[name] for name in where])
+    changed_S, hurt_S = np.zeros(len(where)), np.zeros(len(where))
     for before, after in pairwise(replies):
         a, b = before.strategies - {"apology"}, after.strategies - {"apology"}
         if before.dialogue == after.dialogue and before.change < 0 and not before.fits and (a or b):
             hurt_S[where[before.played.scenario_id]] += 1
             changed_S[where[before.played.scenario_id]] += 1.0 - len(a & b) / len(a | b)
-    overlap_SS, pairs_SS, same_SS = _overlaps(replies, where)
+
+    # Summed overlap of dialogues by pair of scenarios, and the number of such pairs.
+    moves = {move: i for i, move in enumerate(sorted({move for reply in replies for move in reply.strategies}))}
+    num = max(reply.dialogue for reply in replies) + 1
+    counts_DM, scenario_D = np.zeros((num, len(moves))), np.full(num, -1)
+    for reply in replies:
+        scenario_D[reply.dialogue] = where[reply.played.scenario_id]
+        for move in reply.strategies:
+            counts_DM[reply.dialogue, moves[move]] += 1
+    spoke_D = counts_DM.sum(axis=1) > 0
+    manner_DM, scenario_D = counts_DM[spoke_D], scenario_D[spoke_D]
+    manner_DM = manner_DM / manner_DM.sum(axis=1, keepdims=True)
+    overlap_SS, num_S = np.zeros((len(where), len(where))), np.bincount(scenario_D, minlength=len(where))
+    for manner_M, scenario in zip(manner_DM, scenario_D, strict=True):
+        np.add.at(overlap_SS[scenario], scenario_D, np.minimum(manner_DM, manner_M).sum(axis=1))
+    pairs_SS, same_SS = np.outer(num_S, num_S).astype(float), wish_S[:, None] == wish_S[None, :]
+    for table in (overlap_SS, pairs_SS):
+        np.fill_diagonal(table, 0.0)
 
     def flexibility(chosen: np.ndarray) -> float:
         grid = np.ix_(chosen, chosen)
@@ -190,39 +181,14 @@ def style_flexibility(replies: Sequence[ReplyFeatures], *, seed: int) -> Estimat
         hurt = hurt_S[chosen].sum()
         return float((follows + changed_S[chosen].sum() / hurt) / 2.0) if hurt else float(follows)
 
-    return jackknifed(flexibility, len(names), seed=seed, within=(0.0, 1.0))
-
-
-def _overlaps(replies: Sequence[ReplyFeatures], where: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Summed overlap of dialogues by pair of scenarios, the number of such pairs, and whether both want the same; each [S, S]."""
-    moves = {move: i for i, move in enumerate(sorted({move for reply in replies for move in reply.strategies}))}
-    num = max(reply.dialogue for reply in replies) + 1
-    counts_DM, scenario_D, wish_S = np.zeros((num, len(moves))), np.full(num, -1), np.zeros(len(where), dtype=object)
-    for reply in replies:
-        scenario_D[reply.dialogue] = place = where[reply.played.scenario_id]
-        wish_S[place] = str(reply.played.dialogue.scenario.family.intention)
-        for move in reply.strategies:
-            counts_DM[reply.dialogue, moves[move]] += 1
-    spoke_D = (scenario_D >= 0) & (counts_DM.sum(axis=1) > 0)
-    manner_DM, scenario_D = counts_DM[spoke_D], scenario_D[spoke_D]
-    manner_DM = manner_DM / manner_DM.sum(axis=1, keepdims=True)
-    overlap_SS = np.zeros((len(where), len(where)))
-    for manner_M, scenario in zip(manner_DM, scenario_D, strict=True):
-        np.add.at(overlap_SS[scenario], scenario_D, np.minimum(manner_DM, manner_M).sum(axis=1))
-    num_S = np.bincount(scenario_D, minlength=len(where))
-    pairs_SS = np.outer(num_S, num_S).astype(float)
-    for table in (overlap_SS, pairs_SS):
-        np.fill_diagonal(table, 0.0)
-    return overlap_SS, pairs_SS, wish_S[:, None] == wish_S[None, :]
+    return jackknifed(flexibility, len(where), seed=seed, within=(0.0, 1.0))
 
 
 def strategy_shares(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Estimate]:
     """Share of the answered replies with each strategy, and with `none`; [0, 1]."""
-    found = {}
-    for name in (*sorted(pattern.strategy for pattern in lexicon().patterns), "none"):
-        rows = [(reply.played.scenario_id, float(name in (reply.strategies or {"none"})), 1.0) for reply in replies]
-        found[name] = ratio(rows, seed=seed)
-    return found
+    names = [*sorted(pattern.strategy for pattern in lexicon().patterns), "none"]
+    rows = [(reply.played.scenario_id, reply.strategies or {"none"}) for reply in replies]
+    return {name: ratio([(scenario, float(name in shown), 1.0) for scenario, shown in rows], seed=seed) for name in names}
 
 
 def plane(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Any]:
@@ -234,36 +200,34 @@ def plane(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Any]:
         `parts`: see `creativity`.
     """
     by_scenario: dict[str, list[ReplyFeatures]] = {}
-    for reply in replies:
-        by_scenario.setdefault(reply.played.scenario_id, []).append(reply)
-    names = sorted(by_scenario)
-    # Users of one family have neighbouring names: in a random order the first words go to all kinds of users.
-    order = np.random.default_rng(seed).permutation(len(names)).tolist()
     talks: dict[int, list[str]] = {}
     for reply in replies:
-        talks.setdefault(reply.dialogue, []).append(reply.text)
-    overlaps = {dialogue: own_overlap(texts) for dialogue, texts in talks.items()}
+        by_scenario.setdefault(reply.played.scenario_id, []).append(reply)
+        talks.setdefault(reply.dialogue, []).append(reply.played.dialogue.replies()[reply.number - 1])
+    overlaps, names = {dialogue: own_overlap(texts) for dialogue, texts in talks.items()}, sorted(by_scenario)
+    # Users of one family have neighbouring names: in a random order the first words go to all kinds of users.
+    order = np.random.default_rng(seed).permutation(len(names)).tolist()
 
     def of(chosen: np.ndarray) -> list[ReplyFeatures]:
         kept = set(chosen.tolist())
         return [reply for i in order if i in kept for reply in by_scenario[names[i]]]
 
+    def empathy_to_solution(chosen: np.ndarray) -> float:
+        # A question, an apology and hedging lead to neither and count for neither.
+        towards_feelings = {"reflection", "listening", "praise", "siding", "reassurance", "restatement", "self_disclosure"}
+        towards_solutions = {"suggestion", "information", "referral", "guided_reflection", "both_sides", "motives"}
+        solutions = sum(len(reply.strategies & towards_solutions) for reply in of(chosen))
+        feelings = sum(len(reply.strategies & towards_feelings) for reply in of(chosen))
+        return (solutions - feelings) / (solutions + feelings) if solutions + feelings else math.nan
+
     def structured_to_creative(chosen: np.ndarray) -> float:
         return 2.0 * float(np.mean(list(creativity(of(chosen), overlaps).values()))) - 1.0
 
-    num = len(names)
     return {
-        "empathy_to_solution": jackknifed(lambda chosen: empathy_to_solution(of(chosen)), num, seed=seed, within=AXIS).to_dict(),
-        "structured_to_creative": jackknifed(structured_to_creative, num, seed=seed, within=AXIS).to_dict(),
-        "parts": creativity(of(np.arange(num)), overlaps),
+        "empathy_to_solution": jackknifed(empathy_to_solution, len(names), seed=seed, within=(-1.0, 1.0)).to_dict(),
+        "structured_to_creative": jackknifed(structured_to_creative, len(names), seed=seed, within=(-1.0, 1.0)).to_dict(),
+        "parts": creativity(of(np.arange(len(names))), overlaps),
     }
-
-
-def empathy_to_solution(replies: Sequence[ReplyFeatures]) -> float:
-    """(S - E) / (S + E) of the moves, each once a reply; NaN where there is neither."""
-    solutions = sum(len(reply.strategies & TOWARDS_SOLUTIONS) for reply in replies)
-    feelings = sum(len(reply.strategies & TOWARDS_FEELINGS) for reply in replies)
-    return (solutions - feelings) / (solutions + feelings) if solutions + feelings else math.nan
 
 
 def creativity(replies: Sequence[ReplyFeatures], overlaps: Mapping[int, float]) -> dict[str, float]:
@@ -273,16 +237,16 @@ def creativity(replies: Sequence[ReplyFeatures], overlaps: Mapping[int, float]) 
         overlaps: by dialogue, overlap of its replies with their own earlier ones, [0, 1] (ROUGE-L).
 
     Returns:
-        `strategies`: entropy of the strategies over that of uniform ones; `wording`: share of distinct pairs of words in NUM_WORDS words,
-        NaN below; `within_dialogues`: 1 - mean overlap.
+        `strategies`: entropy of the strategies over that of uniform ones; `wording`: share of distinct pairs in the first
+        1,000 words, since it falls with the amount of text, NaN below; `within_dialogues`: 1 - mean overlap.
     """
     moves = [move for reply in replies for move in sorted(reply.strategies)]
-    texts = [reply.text for reply in replies]
-    enough = sum(len(words(text)) for text in texts) >= NUM_WORDS
+    texts = [reply.played.dialogue.replies()[reply.number - 1] for reply in replies]
+    enough = sum(len(words(text)) for text in texts) >= 1000
     within = np.array([overlaps[dialogue] for dialogue in sorted({reply.dialogue for reply in replies})], dtype=float)
     within = within[np.isfinite(within)]
     return {
         "strategies": min(strategy_entropy(moves) / math.log(len(lexicon().patterns)), 1.0) if moves else math.nan,
-        "wording": distinct(texts, 2, max_words=NUM_WORDS) if enough else math.nan,
+        "wording": distinct(texts, 2, max_words=1000) if enough else math.nan,
         "within_dialogues": 1.0 - float(within.mean()) if within.size else math.nan,
     }

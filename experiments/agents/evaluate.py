@@ -4,103 +4,260 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from analysis.evaluated import AGENT_JSON, RELIABILITY, in_words, is_same_agent, read_object, read_probe
+from analysis.evaluated import AGENT_JSON, FORMAT, RELIABILITY, in_words, is_same_agent, read_object, read_probe
 from analysis.runs import CONFIG, METRICS, PROVENANCE, RUNS, read_config
 from analysis.stats import Estimate
 from experiments.agents.agent import (
     ANSWERS,
-    AT_A_SERVER,
-    AT_ONCE,
-    EVALUATE,
     MODEL_TOKENS,
     Agent,
-    Kind,
     check_agent_options,
     find_agent,
+    naming_options,
+    of_agent,
+    refuse_given,
     server_config,
 )
-from experiments.agents.judge import CapabilityJudge, grade_all
-from experiments.agents.options import naming_options, refuse_given
-from experiments.agents.players import (
-    AgentDialogue,
-    DialogueStore,
-    Player,
-    ServerAgent,
-    TextPlayer,
-    check_server,
-    play_all,
-)
-from experiments.agents.scores import describe, is_complete, report
-from experiments.agents.setting import Setting, make_setting
+from experiments.agents.capabilities import capabilities, plane, reply_features, strategy_shares
+from experiments.agents.judge import CapabilityJudge
+from experiments.agents.players import AgentDialogue, DialogueStore, ModelPlayer, ModelSettings, ServerAgent, TextPlayer, run_all
+from experiments.agents.scores import best_of_k, errors, is_complete, length_control, report, scores
+from experiments.config import EvaluationConfig, are_distinct
 from experiments.errors import ConfigError, refusing
 from experiments.preflight import check_writable
+from experiments.recorder import cut_back
 from experiments.run_folder import git_commit, versions
 from experiments.run_lock import Interruption, begin, check_no_writer, only_writer
-from experiments.tasks import EvaluationTask
+from experiments.tasks import EvaluationTask, grid_tasks, spread
+from simulator.dialogue import Counts, Outcome, UserSimulator
 from simulator.files import ExitCode, ended, jsonable, write_whole
+from simulator.listener import Register
 from simulator.llm.client import Endpoints, check_endpoints
-from simulator.llm.config import EndpointConfig
-from simulator.llm.options import FLAGS, flag_settings, in_options
+from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
+from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUserConfig
+from simulator.options import FLAGS, flag_settings, in_options, of_judge
+from simulator.rule_user import Preset, RuleUserConfig
+from simulator.sage.formats import read_profiles
+from simulator.sage.user import NativeUser
+from simulator.scenario import VANILLA, Scenario, Split
 from simulator.scripted import AGENTS
 from simulator.settings import leaves
-from simulator.user import Counts, UserSimulator
+from simulator.user import make_user
+from simulator.version import world_name, world_of
+from simulator.world import Bank, load_bank
+
+EVALUATE = "evaluate"
+"""`experiment` in an evaluation's config.yaml, and the folder of evaluations in `runs`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Scenarios, user and length of an evaluation."""
+
+    bank: Bank
+    bank_file: str
+    """Name of the file of profiles; empty for the built-in world."""
+    bank_hash: str
+    """World version, or 16 hex digits over the profiles."""
+    scenarios: tuple[Scenario, ...]
+    strictness: tuple[float, ...]
+    max_turns: int
+    user_config: RuleUserConfig | LLMUserConfig
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, agent: Agent) -> Setting:
+        """The setting that the options and the agent's own run describe."""
+        # Users of native profiles have one difficulty, VANILLA's.
+        strictness = tuple(options.strictness or ((VANILLA.strictness,) if options.profiles else EvaluationConfig().strictness))
+        if not all(0.0 <= value <= 1.0 for value in strictness) or not are_distinct(strictness):
+            raise ConfigError(f"--strictness must hold values in [0, 1], each once, got {' '.join(map('{:g}'.format, strictness))}")
+        if options.user == "rule" and options.profiles and len(strictness) > 1:
+            raise ConfigError(f"--strictness must be one value for users of profiles, who have no difficulty, got {len(strictness)}")
+        of_run = {name: agent.run_setting(f"simulator.{name}", None) for name in ("start_emotion", "momentum")}
+        given = {name: value for name, value in of_run.items() if value is not None}
+        user_config: RuleUserConfig | LLMUserConfig
+        if options.user == "llm":
+            refuse_given(options, ["register"], "goes with --user rule")
+            if not options.user_model:
+                raise ConfigError("--user-model must name the model that plays the user, got none")
+            given.pop("momentum", None)
+            with naming_options(partial(in_options, prefix="--user-")):
+                user_config = LLMUserConfig(**flag_settings(options, "user"), **given)
+        else:
+            refuse_given(options, ("user_url", *(f"user_{flag}" for flag in FLAGS)), "goes with --user llm")
+            speaks_world = (agent.kind == "scripted" or agent.is_embedded) and not options.profiles
+            register = Register(options.register or agent.run_setting("simulator.register", "world" if speaks_world else "open"))
+            user_config = RuleUserConfig(register=register, **({"preset": Preset.SAGE} if options.profiles else given))
+        bank, bank_hash = load_bank(), world_name(Register.WORLD)
+        if options.profiles:
+            with naming_options("--profiles: {}".format):
+                profiles = list(read_profiles(options.profiles.expanduser(), split=Split.HELDOUT).values())
+            if not profiles:
+                raise ConfigError(f"--profiles must hold at least one profile, got none in {options.profiles}")
+            silent = [profile.scenario_id for profile in profiles if not profile.opening.strip()]
+            if silent and options.user == "rule":
+                raise ConfigError(
+                    f"--profiles must have a first_talk each with --user rule, got {len(silent)} of {len(profiles)} without in "
+                    f"{options.profiles}, the first {silent[0]}; --user llm makes them up"
+                )
+            bank = Bank(by_id={profile.scenario_id: profile for profile in profiles})
+            text = json.dumps([profile.to_dict() for profile in profiles], sort_keys=True)
+            bank_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return cls(
+            bank=bank,
+            bank_file=options.profiles.name if options.profiles else "",
+            bank_hash=bank_hash,
+            scenarios=tuple(spread(bank.scenarios(Split.HELDOUT), options.num_scenarios)),
+            strictness=strictness,
+            # Of SAGE's ten replies nine are scored.
+            max_turns=options.max_turns or (9 if options.profiles else int(agent.run_setting("rollout.max_turns", 8))),
+            user_config=user_config,
+        )
+
+    def tasks(self) -> list[EvaluationTask]:
+        """A task for each scenario at each strictness, with the same seeds for every agent."""
+        return grid_tasks(self.scenarios, self.strictness)
+
+    @property
+    def user_kind(self) -> str:
+        """Of a simulator: `rule` or `llm`."""
+        return "rule" if isinstance(self.user_config, RuleUserConfig) else "llm"
+
+    def user(self) -> UserSimulator:
+        """The simulated user; building it sends no request."""
+        if self.bank_file and isinstance(self.user_config, RuleUserConfig):
+            return NativeUser(self.user_config)
+        return make_user(self.user_kind, self.user_config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able: everything that two evaluations must share to be compared."""
+        # The profiles are in `bank_hash`.
+        left_out = (*DECIDE_NOTHING, "profiles", "heldout_profiles")
+        user = {key: value for key, value in asdict(self.user_config).items() if key not in left_out}
+        is_rule = self.user_kind == "rule"
+        version = {"world": world_of(self.user_config)} if is_rule else {"prompts_hash": prompts_hash()}
+        ids = "\n".join(scenario.scenario_id for scenario in self.scenarios)
+        return {
+            "bank": "profiles" if self.bank_file else "built-in heldout",
+            "bank_hash": self.bank_hash,
+            "num_scenarios": len(self.scenarios),
+            "scenarios_hash": hashlib.sha256(ids.encode()).hexdigest()[:16],
+            "strictness": list(self.strictness),
+            "max_turns": self.max_turns,
+            "user": {"kind": self.user_kind, **user, **version},
+        }
 
 
 def evaluate(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
     message = "interrupted; finished dialogues are kept, and the same command continues"
-    return ended(lambda: _evaluate(options), refused=ConfigError, if_interrupted=message)
+    return ended(lambda: run_evaluation(options), refused=ConfigError, if_interrupted=message)
 
 
-def _evaluate(options: argparse.Namespace) -> ExitCode:
+def run_evaluation(options: argparse.Namespace) -> ExitCode:
+    """Checks the request, then prints its plan or plays, judges and describes."""
     with refusing():
         agent = find_agent(options.agent, name=options.name, model=options.model)
-        setting = make_setting(options, agent)
+        setting = Setting.of(options, agent)
         check_agent_options(options, agent)
-        judge_config = _check_options(options, agent)
+        if agent.kind == "scripted" and options.profiles:
+            raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of facts of the built-in world")
+        if options.samples > 1:
+            for why, applies in (
+                (f"for the scripted {agent.source}, which always says the same to the same user", agent.kind == "scripted"),
+                ("with --temperature 0, which always gives the same dialogue", options.temperature == 0.0),
+                ("with --no-seed: without a seed the same words get the stored reply", options.no_seed),
+            ):
+                if applies:
+                    raise ConfigError(f"--samples must be 1 {why}")
+        judge_config = judge_config_of(options)
         folder = output_folder(options, agent)
         config = config_of(options, agent, setting)
         check_same_evaluation(folder, config)
         check_no_writer(folder)
-        store = DialogueStore(folder, setting, samples=options.samples)
-        num_missing = len(store.planned) - len(store.read())
+        store = DialogueStore(folder, setting.tasks(), setting.bank, samples=options.samples)
+        played = store.read()
+        missing = [pair for key, pair in store.planned.items() if key not in played]
+        servers: list[tuple[Callable[[str], str], EndpointConfig]] = [(of_judge, judge_config)] if judge_config else []
+        if missing and isinstance(setting.user_config, LLMUserConfig):
+            servers.append((partial(in_options, prefix="--user-"), setting.user_config))
+        if missing and agent.kind == "server":
+            servers.append((of_agent, server_config(options, answers=folder / ANSWERS)))
     if options.dry_run:
-        print(_plan(options, agent, setting, folder, num_missing=num_missing, judge_config=judge_config))
+        num = len(store.planned)
+        kept = f"; {len(played)} are kept" if played else ""
+        grid, bank = " ".join(map("{:g}".format, setting.strictness)), setting.bank_file or "the built-in heldout half"
+        print(f"# would write {folder}")
+        print(f"# agent     {agent.name}: {agent.kind}, {agent.source}{f', model {options.model}' if options.model else ''}")
+        print(f"# scenarios {len(setting.scenarios)} of {bank}, strictness {grid}, {options.samples} with each user")
+        print(f"# dialogues {num}, of at most {setting.max_turns} replies: up to {num * setting.max_turns:,} replies of the agent{kept}")
+        print(f"# user      {', '.join(f'{name} {value}' for name, value in setting.to_dict()['user'].items())}")
+        print(f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'none')}", *missing_keys(servers), sep="\n")
         return ExitCode.FINISHED
 
     with refusing():
-        for prefix, server in (("--judge-", judge_config), ("--user-", setting.user_config if num_missing else None)):
-            if isinstance(server, EndpointConfig):
-                with naming_options(partial(in_options, prefix=prefix)):
-                    check_endpoints(server)
+        for rename, server in servers:
+            with naming_options(rename):
+                check_endpoints(server)
         judge = CapabilityJudge(Endpoints(judge_config)) if judge_config is not None else None
         user = setting.user()
-        player = make_player(options, agent, setting, user, folder) if num_missing else None
+        player: TextPlayer | ModelPlayer | None = None
+        if missing and agent.kind == "model":
+            settings = ModelSettings.of(options, agent, max_turns=setting.max_turns)
+            player = ModelPlayer(agent.weights_folder(), settings, user, seed=options.seed)
+        elif missing:
+            system = agent.system_prompt(options.system)
+            speaker = AGENTS[agent.source] if agent.kind == "scripted" else ServerAgent(servers[-1][1], system=system)
+            player = TextPlayer(speaker, user, max_turns=setting.max_turns, seed=options.seed)
     begin(folder, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     with only_writer(folder), Interruption() as interruption:
-        store.forget_broken()
+        # Dialogues that broke, and a torn last line, are played again.
+        cut_back(store.path, lambda record: record["outcome"] != Outcome.ERROR)
         (folder / METRICS).touch()
-        played, found = asyncio.run(_play_and_judge(options, setting, store, player, judge, lambda: interruption.requested))
+        concurrency = options.concurrency or (16 if options.model or options.user == "llm" else 64)
+        work = play_and_judge(
+            store, missing, player, judge, concurrency=concurrency, seed=options.seed, should_stop=lambda: interruption.requested
+        )
+        everything, estimates, about_judge = asyncio.run(work)
         earlier = read_object(folder / AGENT_JSON) if (folder / AGENT_JSON).is_file() else {}
         graded = earlier.get("capabilities", {})
-        if found["by_judge"] is None and not num_missing and graded.get("by") == "judge":
+        if setting.user_kind == "rule":
+            about_judge = {}
+        elif estimates is None and not missing and graded.get("by") == "judge":
+            # Grades of an earlier sitting.
             cells = {name: cell for name, cell in graded.items() if isinstance(cell, dict)}
-            found["by_judge"] = {name: Estimate.from_dict(cell) for name, cell in cells.items()}
-            found["judge"] = {name: value for name, value in graded.items() if name not in (*cells, "by")}
-        usage = _add_usage(earlier.get("usage", {}), user, player, judge)
-        sampled = {**config["agent"], **({"run": agent.run_setting("name", "")} if agent.run_config else {})}
-        about = {"name": agent.name, **sampled}
-        described = describe(played, setting, agent=about, samples=options.samples, seed=options.seed, usage=usage, **found)
+            estimates = {name: Estimate.from_dict(cell) for name, cell in cells.items()}
+            about_judge = {name: value for name, value in graded.items() if name not in (*cells, "by")}
+        usage: dict[str, Counter[str]] = {who: Counter(used) for who, used in earlier.get("usage", {}).items()}
+        for who, counts in (
+            ("agent", player.counts() if player else {}),
+            ("user", user.counts() if isinstance(user, Counts) else {}),
+            ("judge", judge.endpoints.counts if judge else {}),
+        ):
+            if used := {name: value for name, value in counts.items() if value}:
+                usage.setdefault(who, Counter()).update(used)
+        described = describe(
+            everything,
+            setting,
+            agent={"name": agent.name, **config["agent"], **({"run": agent.run_setting("name", "")} if agent.run_config else {})},
+            samples=options.samples,
+            seed=options.seed,
+            by_judge=estimates,
+            judge=about_judge,
+            usage=usage,
+        )
         write_whole(folder / AGENT_JSON, json.dumps(jsonable(described), indent=2, ensure_ascii=False) + "\n")
     print(report(described, folder))
     if interruption.requested:
@@ -108,41 +265,123 @@ def _evaluate(options: argparse.Namespace) -> ExitCode:
     return ExitCode.FINISHED if is_complete(described) else ExitCode.FAILED
 
 
-def _check_options(options: argparse.Namespace, agent: Agent) -> EndpointConfig | None:
-    """Refuses options that contradict each other or the kind of agent; returns the settings of the judge, None without one."""
-    if agent.kind is Kind.SCRIPTED and options.profiles:
-        raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of facts of the built-in world")
-    if options.samples > 1:
-        identical = {
-            f"for the scripted {agent.source}, which always says the same to the same user": agent.kind is Kind.SCRIPTED,
-            "with --temperature 0, which always gives the same dialogue": options.temperature == 0.0,
-            "with --no-seed: without a seed the same words get the stored reply": options.no_seed,
-        }
-        for why in (why for why, applies in identical.items() if applies):
-            raise ConfigError(f"--samples must be 1 {why}")
+def judge_config_of(options: argparse.Namespace) -> EndpointConfig | None:
+    """The settings of the judge's server; None without a judge. Options that contradict each other are refused."""
     if not options.judge_model:
         if options.judge_url:
             raise ConfigError(f"--judge-model must name the model at --judge-url, got none with {', '.join(options.judge_url)}")
         refuse_given(options, [f"judge_{flag}" for flag in FLAGS], "goes with --judge-model")
         return None
     if options.user == "rule":
-        raise ConfigError(
-            f"--judge-model goes with --user llm, got {options.judge_model!r}; the embedded user's dialogues are judged by rule"
-        )
-    with naming_options(partial(in_options, prefix="--judge-")):
+        why = "the embedded user's dialogues are judged by rule"
+        raise ConfigError(f"--judge-model goes with --user llm, got {options.judge_model!r}; {why}")
+    with naming_options(of_judge):
         return EndpointConfig(**flag_settings(options, "judge"))
+
+
+async def play_and_judge(
+    store: DialogueStore,
+    missing: Sequence[tuple[EvaluationTask, int]],
+    player: TextPlayer | ModelPlayer | None,
+    judge: CapabilityJudge | None,
+    *,
+    concurrency: int,
+    seed: int,
+    should_stop: Callable[[], bool],
+) -> tuple[list[AgentDialogue], dict[str, Estimate] | None, dict[str, Any]]:
+    """Plays and records the missing dialogues; returns all of them, and the judge's grades as `CapabilityJudge.grade_all`."""
+    everything = list(store.read().values())
+    if player is not None:
+
+        async def play(pair: tuple[EvaluationTask, int]) -> AgentDialogue:
+            task, sibling = pair
+            played = await player.play(store.bank.scenario(task.scenario_id), task, sibling)
+            store.append(played)
+            return played
+
+        try:
+            found = await run_all(
+                missing,
+                play,
+                concurrency=concurrency,
+                label="dialogues",
+                is_failure=lambda played: played.is_broken,
+                num_before=len(everything),
+                should_stop=should_stop,
+            )
+        finally:
+            await player.close()
+        everything += [played for _, played in found]
+    if judge is None:
+        return everything, None, {"why_not": "no --judge-model was named"}
+    try:
+        whole = [one for one in everything if not one.is_broken]
+        return everything, *await judge.grade_all(whole, seed=seed, should_stop=should_stop)
+    finally:
+        await judge.endpoints.close()
+
+
+def describe(
+    played: Sequence[AgentDialogue],
+    setting: Setting,
+    *,
+    agent: Mapping[str, Any],
+    samples: int,
+    seed: int,
+    by_judge: Mapping[str, Estimate] | None,
+    judge: Mapping[str, Any],
+    usage: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any]:
+    """The contents of `agent.json`.
+
+    Args:
+        played: all dialogues, also those that broke, which count in `errors` alone.
+        agent: the agent and how it was sampled.
+        by_judge: capabilities by a model; None where none judged.
+        judge: which model judged, and its errors; or why none did.
+        usage: requests, tokens and money of all sittings, by user.
+    """
+    # In an order that does not depend on which ended first, so that sums are equal to the last bit.
+    played = sorted(played, key=lambda one: (one.task.uid, one.sibling))
+    whole = [one for one in played if not one.is_broken]
+    register = getattr(setting.user_config, "register", None) or Register.OPEN
+    replies, is_rule, compared = reply_features(whole, register), setting.user_kind == "rule", setting.to_dict()
+    found = capabilities(replies, seed=seed) if is_rule else by_judge or {}
+    return {
+        "format": FORMAT,
+        "agent": dict(agent),
+        "setting": compared,
+        "setting_id": hashlib.sha256(json.dumps(compared, sort_keys=True, default=str).encode()).hexdigest()[:12],
+        "profiles": setting.bank_file,
+        "samples": samples,
+        "seed": seed,
+        **scores(whole, seed=seed),
+        "outcomes": dict(sorted(Counter(str(one.dialogue.outcome) for one in played).items())),
+        "errors": errors(played, num_planned=samples * len(setting.tasks())),
+        "replies": {"answered": len(replies), "per_dialogue": len(replies) / len(whole) if whole else None},
+        "capabilities": {
+            "by": "rule" if is_rule else "judge" if by_judge else None,
+            **judge,
+            **{name: estimate.to_dict() for name, estimate in found.items()},
+        },
+        "strategies": {name: estimate.to_dict() for name, estimate in strategy_shares(replies, seed=seed).items()},
+        "social_cognition": plane(replies, seed=seed),
+        "length": length_control(whole, seed=seed, register=register),
+        "best_of_k": best_of_k(whole, samples=samples, seed=seed),
+        "usage": {who: dict(used) for who, used in usage.items()},
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
 
 
 def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> dict[str, Any]:
     """The evaluation's `config.yaml`: everything that decides its dialogues, and its provenance."""
     system = agent.system_prompt(options.system)
     sampled = {"temperature": options.temperature, "system": system, "samples": options.samples, "seed": options.seed}
-    if agent.kind is Kind.SERVER:
+    if agent.kind == "server":
         sampled |= {"max_tokens": options.max_tokens or MODEL_TOKENS, "extra_body": options.extra_body, "send_seed": not options.no_seed}
-    if agent.kind is Kind.MODEL:
-        from experiments.agents.model_player import model_settings_of
-
-        settings = model_settings_of(options, agent, max_turns=setting.max_turns)
+    if agent.kind == "model":
+        settings = ModelSettings.of(options, agent, max_turns=setting.max_turns)
         limits = {name: getattr(settings.rollout, name) for name in ("max_new_tokens", "max_context")}
         sampled |= {**limits, "dtype": str(settings.engine.dtype), "thinking": settings.engine.thinking}
     identity = agent.identity()
@@ -158,11 +397,7 @@ def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> di
 
 
 def output_folder(options: argparse.Namespace, agent: Agent) -> Path:
-    """Where an agent's evaluation and its reliability probe go.
-
-    Raises:
-        ValueError: it cannot be written, holds files of another agent, or something else.
-    """
+    """Where an agent's evaluation and its reliability probe go; a folder with something else, or of another agent, is refused."""
     folder: Path = options.out or Path(RUNS) / EVALUATE / agent.name
     check_writable(folder, called="--out")
     found: dict[str, Mapping[str, Any]] = {}
@@ -183,11 +418,7 @@ def output_folder(options: argparse.Namespace, agent: Agent) -> Path:
 
 
 def check_same_evaluation(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuses to resume an evaluation with other settings.
-
-    Raises:
-        ConfigError: names the first that differs.
-    """
+    """Refuses to resume an evaluation with other settings, and names the first that differs."""
 
     def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
         # Weights are known by their fingerprint and may move. Addresses of the user's servers (`simulator`) may change.
@@ -202,112 +433,12 @@ def check_same_evaluation(folder: Path, config: Mapping[str, Any]) -> None:
         raise ConfigError(f"--out must be the folder of this evaluation, got {str(folder)!r}, which is another's ({was}); take another")
 
 
-def make_player(options: argparse.Namespace, agent: Agent, setting: Setting, user: UserSimulator, folder: Path) -> Player:
-    """The player of an agent, its server asked or its engine started.
-
-    Raises:
-        ValueError: its server or its model does not work.
-        RuntimeError: its engine did not start.
-    """
-    if agent.kind is Kind.MODEL:
-        from experiments.agents.model_player import ModelPlayer, model_settings_of
-
-        settings = model_settings_of(options, agent, max_turns=setting.max_turns)
-        return ModelPlayer(agent.weights_folder(), settings, user, seed=options.seed)
-    if agent.kind is Kind.SCRIPTED:
-        return TextPlayer(AGENTS[agent.source], user, max_turns=setting.max_turns, seed=options.seed)
-    config = server_config(options, agent, answers=folder / ANSWERS)
-    check_server(config)
-    return TextPlayer(ServerAgent(config, system=agent.system_prompt(options.system)), user, max_turns=setting.max_turns, seed=options.seed)
-
-
-async def _play_and_judge(
-    options: argparse.Namespace,
-    setting: Setting,
-    store: DialogueStore,
-    player: Player | None,
-    judge: CapabilityJudge | None,
-    should_stop: Callable[[], bool],
-) -> tuple[list[AgentDialogue], dict[str, Any]]:
-    """All dialogues, the missing ones played now, and `by_judge` and `judge` of `describe`."""
-    before = store.read()
-    played = list(before.values())
-    if player is not None:
-        missing: Sequence[tuple[EvaluationTask, int]] = [pair for key, pair in store.planned.items() if key not in before]
-        scenarios = {scenario.scenario_id: scenario for scenario in setting.scenarios}
-        concurrency = options.concurrency or (AT_A_SERVER if options.model or options.user == "llm" else AT_ONCE)
-        try:
-            played += await play_all(player, store, missing, scenarios=scenarios, concurrency=concurrency, should_stop=should_stop)
-        finally:
-            await player.close()
-    if judge is None:
-        return played, {"by_judge": None, "judge": {} if setting.user_kind == "rule" else {"why_not": "no --judge-model was named"}}
-    try:
-        found = await grade_all(judge, [one for one in played if not one.is_broken], seed=options.seed, should_stop=should_stop)
-    finally:
-        await judge.endpoints.close()
-    if found is None:
-        return played, {"by_judge": None, "judge": {"why_not": "interrupted"}}
-    about = {"judge": judge.endpoints.config.model, "num_errors": found.num_errors}
-    if found.num_errors:
-        about |= {"num_not_sent": found.num_not_sent, "complaint": judge.complaint}
-    return played, {"by_judge": found.estimates, "judge": about}
-
-
-def _add_usage(
-    earlier: Mapping[str, Mapping[str, float]], user: UserSimulator, player: Player | None, judge: CapabilityJudge | None
-) -> dict[str, dict[str, float]]:
-    """Requests, tokens and money of earlier sittings and of this one, by who used them; without zeros."""
-    counts = {
-        "agent": player.counts() if player else {},
-        "user": user.counts() if isinstance(user, Counts) else {},
-        "judge": dict(judge.endpoints.counts) if judge else {},
-    }
-    total = {who: dict(used) for who, used in earlier.items()}
-    for who, used in counts.items():
-        for name, value in used.items():
-            if value:
-                part = total.setdefault(who, {})
-                part[name] = part.get(name, 0.0) + value
-    return total
-
-
-def _plan(
-    options: argparse.Namespace, agent: Agent, setting: Setting, folder: Path, *, num_missing: int, judge_config: EndpointConfig | None
-) -> str:
-    """The plan of a dry run, and which key is lacking."""
-    num = len(setting.tasks()) * options.samples
-    user = ", ".join(f"{name} {value}" for name, value in setting.to_dict()["user"].items())
-    grid, bank = " ".join(map("{:g}".format, setting.strictness)), setting.bank_file or setting.bank_name
-    kept = f"; {num - num_missing} are kept" if num > num_missing else ""
-    servers = {"--judge-": judge_config}
-    if num_missing:
-        servers["--user-"] = setting.user_config if isinstance(setting.user_config, LLMUserConfig) else None
-        servers["--"] = server_config(options, agent, answers=folder / ANSWERS) if agent.kind is Kind.SERVER else None
-    return "\n".join(
-        [
-            f"# would write {folder}",
-            f"# agent     {agent.name}: {agent.kind}, {agent.source}{f', model {options.model}' if options.model else ''}",
-            f"# scenarios {len(setting.scenarios)} of {bank}, strictness {grid}, {options.samples} with each user",
-            f"# dialogues {num}, of at most {setting.max_turns} replies: up to {num * setting.max_turns:,} replies of the agent{kept}",
-            f"# user      {user}",
-            f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'none')}",
-            *missing_keys(servers),
-        ]
-    )
-
-
-def missing_keys(servers: Mapping[str, EndpointConfig | None]) -> list[str]:
-    """A line for each server whose environment variable holds no key.
-
-    Args:
-        servers: settings, by the prefix of their options.
-    """
+def missing_keys(servers: Sequence[tuple[Callable[[str], str], EndpointConfig]]) -> list[str]:
+    """A line for each server whose environment variable holds no key; with each goes what renames its settings into options."""
     lines = []
-    for prefix, config in servers.items():
+    for rename, config in servers:
         try:
-            if config is not None:
-                config.key()
+            config.key()
         except ValueError as error:
-            lines.append(f"# it would be refused: {in_options(str(error), prefix)}")
+            lines.append(f"# it would be refused: {rename(str(error))}")
     return lines

@@ -1,48 +1,43 @@
 """Players: put an agent before simulated users, many dialogues at once, each recorded as it ends.
 
-An agent that answers in words (scripted, or behind a server) is played turn by turn; for local weights see `model_player.py`.
+An agent that answers in words (scripted, or behind a server) is played turn by turn; local weights by an engine in this process, with the
+limits and the chat template of a run's rollouts.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from analysis.runs import DIALOGUES, THOUGHTS, read_lines
 from analysis.transcripts import HELD_OUT
-from experiments.agents.agent import of_agent
-from experiments.agents.options import naming_options
-from experiments.agents.setting import Setting
-from experiments.recorder import cut_back, dialogue_record
+from experiments.agents.agent import MODEL_TOKENS, Agent, naming_options, of_agent
+from experiments.recorder import dialogue_record
 from experiments.tasks import EvaluationTask
-from policy.rollout.chat import CLOSE, OPEN, take_apart
-from policy.rollout.dialogue import sampling_seed
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from policy.config import EngineConfig, EngineDtype, EngineKind, RolloutConfig
+from policy.rollout.chat import CLOSE, OPEN, Chat, learnt_to_think, take_apart
+from policy.rollout.dialogue import RolloutContext, SamplingOverrides, roll_out, sampling_seed
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn, UserSimulator
 from simulator.files import Progress, jsonable
-from simulator.llm.client import Endpoints, Question, SimulatorError, check_endpoints
+from simulator.llm.client import Endpoints, Question, SimulatorError
 from simulator.llm.config import EndpointConfig
 from simulator.scenario import Scenario
 from simulator.scripted import ScriptedAgent
-from simulator.user import UserSimulator
+from simulator.world import Bank
+
+if TYPE_CHECKING:
+    from policy.engine.engine import Engine
 
 PATIENCE = 20
 """Failures in a row after which no further dialogue is begun: the server is gone, and each failure may take minutes."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """An agent's reply."""
-
-    words: str
-    thought: str = ""
-    """Hidden from the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,34 +62,19 @@ class AgentDialogue:
         return self.task.scenario_id
 
 
-class Player(Protocol):
-    """Plays one dialogue of an agent at a time, a failure becoming an ERROR dialogue; counts requests, tokens and money."""
-
-    async def play(self, scenario: Scenario, task: EvaluationTask, sibling: int) -> AgentDialogue: ...
-    def counts(self) -> dict[str, float]: ...
-    async def close(self) -> None: ...
-
-
 class SilentAgent(RuntimeError):
     """The agent gave no usable reply."""
 
 
 class ServerAgent:
-    """A model behind an OpenAI-compatible server, which gets the dialogue as chat messages.
-
-    Args:
-        system: a prompt before them; empty for none.
-    """
+    """A model behind an OpenAI-compatible server, which gets the dialogue as chat messages, after a system prompt unless that is empty."""
 
     def __init__(self, config: EndpointConfig, *, system: str = "") -> None:
         self.endpoints = Endpoints(config)
         self._opening = (("system", system),) if system else ()
 
-    async def answer(self, messages: Sequence[Mapping[str, str]], *, seed: int) -> Reply:
-        """The answer to chat messages; one that ran out of tokens counts as far as it goes.
-
-        Args:
-            seed: of this reply, in [0, 2^31).
+    async def answer(self, messages: Sequence[Mapping[str, str]], *, seed: int) -> tuple[str, str]:
+        """Words and thought of the answer, by a seed in [0, 2^31); one that ran out of tokens counts as far as it goes.
 
         Raises:
             SilentAgent: there is none after all retries.
@@ -107,29 +87,19 @@ class ServerAgent:
             raise SilentAgent(of_agent(str(error))) from error
 
 
-def read_reply(answer: str) -> Reply:
+def read_reply(answer: str) -> tuple[str, str]:
     """The words and the thought (up to </think>) in an answer.
 
     An answer that is all thought is a reply without words, as of a local model: to ask again would select the answers that came out well.
     """
     if OPEN not in answer and CLOSE not in answer:
-        return Reply(words=answer.strip())
-    said = take_apart(answer)
-    return Reply(words=said.words, thought=said.thought)
-
-
-def check_server(config: EndpointConfig) -> None:
-    """Asks an agent's server for a few tokens.
-
-    Raises:
-        ValueError: it does not work; in the words of the command line.
-    """
-    with naming_options(of_agent):
-        check_endpoints(config)
+        return answer.strip(), ""
+    reply = take_apart(answer)
+    return reply.words, reply.thought
 
 
 class TextPlayer:
-    """Plays an agent that answers in words."""
+    """Plays an agent that answers in words, one dialogue at a time; a failure becomes an ERROR dialogue."""
 
     def __init__(self, agent: ScriptedAgent | ServerAgent, user: UserSimulator, *, max_turns: int, seed: int) -> None:
         self._agent, self._user, self._max_turns, self._seed = agent, user, max_turns, seed
@@ -142,13 +112,13 @@ class TextPlayer:
             while dialogue.outcome is None:
                 if isinstance(self._agent, ServerAgent):
                     seed = sampling_seed(self._seed ^ task.seed, sibling, dialogue.num_replies) >> 32
-                    reply = await self._agent.answer(dialogue.messages(), seed=seed)
+                    words, thought = await self._agent.answer(dialogue.messages(), seed=seed)
                 else:
-                    reply = Reply(words=self._agent.reply(dialogue))
-                thoughts.append(reply.thought)
-                reaction = await self._user.react(dialogue, reply.words)
+                    words, thought = self._agent.reply(dialogue), ""
+                thoughts.append(thought)
+                reaction = await self._user.react(dialogue, words)
                 is_last = dialogue.num_replies + 1 >= self._max_turns
-                said = Turn(speaker=Speaker.AGENT, text=reply.words)
+                said = Turn(speaker=Speaker.AGENT, text=words)
                 dialogue = dialogue.then(said, reaction.turn, outcome=reaction.outcome or (Outcome.MAX_TURNS if is_last else None))
         except (SilentAgent, SimulatorError) as error:
             dialogue = dialogue.then(outcome=Outcome.ERROR, error=str(error))
@@ -157,13 +127,131 @@ class TextPlayer:
         return AgentDialogue(task=task, sibling=sibling, dialogue=dialogue, thoughts=tuple(thoughts) if any(thoughts) else ())
 
     def counts(self) -> dict[str, float]:
-        """Of its server."""
+        """Requests, tokens and money of its server."""
         return dict(self._agent.endpoints.counts) if isinstance(self._agent, ServerAgent) else {}
 
     async def close(self) -> None:
         """Closes the connections."""
         if isinstance(self._agent, ServerAgent):
             await self._agent.endpoints.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """How a local model is sampled: the options, else the settings of the agent's run, else defaults."""
+
+    engine: EngineConfig
+    rollout: RolloutConfig
+    """`max_turns`, `max_new_tokens` and `max_context` of it."""
+    temperature: float
+    """>= 0; 0 is greedy."""
+    system: str
+    """A prompt before the dialogue; empty for none."""
+    has_default_cache: bool
+    """Neither its run nor an option sizes vLLM's cache on a CPU."""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, agent: Agent, *, max_turns: int) -> ModelSettings:
+        """The settings of an agent.
+
+        Raises:
+            ValueError: a value is out of range, or a context too short for a reply.
+        """
+        from policy.model import num_positions
+
+        tokens, context = (40, 512) if agent.is_embedded else (MODEL_TOKENS, 4096)
+        if agent.folder is not None:
+            context = min(context, num_positions(agent.folder, otherwise=context))
+        context = options.max_context or int(agent.run_setting("rollout.max_context", context))
+        # A reply is at most a quarter of a short context.
+        tokens = int(agent.run_setting("rollout.max_new_tokens", min(tokens, context // 4)))
+        thinks = learnt_to_think(agent.folder) if agent.folder is not None else False
+        given = {name: agent.run_setting(f"policy.{name}", None) for name in ("kv_cache_mb", "gpu_memory_share")}
+        given["gpu_memory_share"] = given["gpu_memory_share"] if options.gpu_memory_share is None else options.gpu_memory_share
+        with naming_options(in_model_options, "policy"):
+            return cls(
+                engine=EngineConfig(
+                    engine=EngineKind(options.engine),
+                    dtype=EngineDtype(options.dtype),
+                    thinking=options.thinking or bool(agent.run_setting("policy.thinking", thinks)),
+                    keep_thoughts=agent.run_setting("policy.keep_thoughts", None),
+                    **{name: value for name, value in given.items() if value is not None},
+                ),
+                # Many dialogues at once on a slow engine each take long.
+                rollout=RolloutConfig(
+                    max_turns=max_turns, max_new_tokens=options.max_tokens or tokens, max_context=context, dialogue_timeout_s=3600.0
+                ),
+                temperature=options.temperature,
+                system=agent.system_prompt(options.system),
+                has_default_cache=given["kv_cache_mb"] is None,
+            )
+
+    def load(self, folder: Path) -> tuple[Engine, Chat]:
+        """An engine in this process that samples by the weights in a folder, and its chat template.
+
+        Raises:
+            ValueError: the model cannot be loaded, has no room, or its template cannot be used with these settings.
+            RuntimeError: the engine did not start.
+        """
+        from policy.engine.factory import free_bytes, make_engine
+        from policy.model import cache_bytes, no_progress_bars
+
+        config, context = self.engine, self.rollout.max_context
+        if self.has_default_cache:
+            # Four whole dialogues where a quarter of the memory has room. As vLLM counts: one token more, and whole blocks.
+            each = cache_bytes(folder, num_tokens=context + 1 + config.block_size, dtype=config.dtype)
+            num = min(4, max(1, free_bytes() // 4 // each)) if each else 0
+            config = replace(config, kv_cache_mb=max(config.kv_cache_mb, -(-num * each >> 20)))
+        with naming_options(in_model_options), no_progress_bars():
+            engine = make_engine(config, folder, max_context=context)
+            return engine, Chat(engine.tokenizer, self.system, thinking=config.thinking, keep_thoughts=config.keep_thoughts)
+
+
+def in_model_options(message: str) -> str:
+    """A message about a run's settings, with the options that take their place here."""
+    for setting, option in (
+        ("rollout.max_new_tokens", "--max-tokens"),
+        ("rollout.max_context", "--max-context"),
+        ("policy.gpu_memory_share", "--gpu-memory-share"),
+        ("policy.thinking must be true", "--thinking must be given"),
+        ("policy.thinking must be false", "--thinking must be left out"),
+        ("policy.kv_cache_mb", "kv_cache_mb of its run"),
+        ("policy.keep_thoughts", "keep_thoughts of its run"),
+    ):
+        message = message.replace(setting, option)
+    return message
+
+
+class ModelPlayer:
+    """Plays a local model by an engine in this process, one dialogue at a time; a failure becomes an ERROR dialogue."""
+
+    def __init__(self, folder: Path, settings: ModelSettings, user: UserSimulator, *, seed: int) -> None:
+        self._settings, self._user, self._seed = settings, user, sampling_seed(seed, 0, 0)
+        self.engine, self._chat = settings.load(folder)
+        self._num_tokens = 0
+
+    async def play(self, scenario: Scenario, task: EvaluationTask, sibling: int) -> AgentDialogue:
+        """One dialogue, as in a run's own evaluation."""
+        context = RolloutContext(
+            user=self._user,
+            generate=self.engine.generate,
+            chat=self._chat,
+            config=self._settings.rollout,
+            overrides=SamplingOverrides(temperature=self._settings.temperature),
+        )
+        # Sampling seeds derive from those of task, sibling and turn; the run's seed makes the sibling differ.
+        rollout = await roll_out(context, scenario, task.difficulty, task.seed, sibling=self._seed % 2**31 + sibling)
+        self._num_tokens += rollout.num_sampled
+        thoughts = tuple(thought.text for thought in rollout.thoughts)
+        return AgentDialogue(task=task, sibling=sibling, dialogue=rollout.dialogue, thoughts=thoughts)
+
+    def counts(self) -> dict[str, float]:
+        """Sampled tokens."""
+        return {"completion_tokens": float(self._num_tokens)}
+
+    async def close(self) -> None:
+        """Stops the engine."""
+        self.engine.close()
 
 
 async def run_all(
@@ -176,11 +264,7 @@ async def run_all(
     num_before: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Item, Result]]:
-    """Runs `work` on the items in order, so many at once; begins none after PATIENCE failures in a row.
-
-    Args:
-        label, num_before: of the progress bar.
-        should_stop: asked before each item; after a yes none is begun.
+    """Runs `work` on the items in order, so many at once; begins none after PATIENCE failures in a row or a yes of `should_stop`.
 
     Returns:
         The items that were begun, in their order, each with its result.
@@ -204,35 +288,19 @@ async def run_all(
 
 
 class DialogueStore:
-    """The recorded dialogues of an evaluation's folder.
+    """The recorded dialogues of an evaluation's folder, so many samples of each task."""
 
-    Args:
-        samples: dialogues with each user.
-    """
-
-    def __init__(self, folder: Path, setting: Setting, *, samples: int) -> None:
-        self.path = folder / DIALOGUES
-        self._setting = setting
-        self.planned = {(task.uid, sibling): (task, sibling) for task in setting.tasks() for sibling in range(samples)}
+    def __init__(self, folder: Path, tasks: Sequence[EvaluationTask], bank: Bank, *, samples: int) -> None:
+        self.path, self.bank = folder / DIALOGUES, bank
+        self.planned = {(task.uid, sibling): (task, sibling) for task in tasks for sibling in range(samples)}
         """By uid and sibling."""
 
-    def forget_broken(self) -> None:
-        """Removes dialogues that broke, and a torn last line, so that they are played again."""
-        cut_back(self.path, lambda record: record["outcome"] != Outcome.ERROR)
-
     def read(self) -> dict[tuple[str, int], AgentDialogue]:
-        """The dialogues that did not break, by uid and sibling.
-
-        Raises:
-            ValueError: one is of another evaluation.
-        """
+        """The dialogues that did not break, by uid and sibling."""
         found = {}
         for record in read_lines(self.path):
-            key = (record.get("uid"), record.get("sibling"))
-            if key not in self.planned:
-                raise ValueError(f"{self.path} must hold dialogues of this evaluation, got {record.get('uid')!r}")
-            task, sibling = self.planned[key]
-            dialogue = Dialogue.from_dict(record, scenario=self._setting.bank.scenario(task.scenario_id))
+            task, sibling = self.planned[record["uid"], record["sibling"]]
+            dialogue = Dialogue.from_dict(record, scenario=self.bank.scenario(task.scenario_id))
             if dialogue.outcome is not Outcome.ERROR:
                 thoughts = tuple(record.get(THOUGHTS, ()))
                 found[task.uid, sibling] = AgentDialogue(task=task, sibling=sibling, dialogue=dialogue, thoughts=thoughts)
@@ -245,32 +313,3 @@ class DialogueStore:
         record = jsonable(dialogue_record(played.dialogue, **facts, **thoughts))
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-async def play_all(
-    player: Player,
-    store: DialogueStore,
-    missing: Sequence[tuple[EvaluationTask, int]],
-    *,
-    scenarios: Mapping[str, Scenario],
-    concurrency: int,
-    should_stop: Callable[[], bool],
-) -> list[AgentDialogue]:
-    """Plays the missing dialogues, each with its sibling's number, and records them."""
-
-    async def play(pair: tuple[EvaluationTask, int]) -> AgentDialogue:
-        task, sibling = pair
-        played = await player.play(scenarios[task.scenario_id], task, sibling)
-        store.append(played)
-        return played
-
-    found = await run_all(
-        missing,
-        play,
-        concurrency=concurrency,
-        label="dialogues",
-        is_failure=lambda played: played.is_broken,
-        num_before=len(store.planned) - len(missing),
-        should_stop=should_stop,
-    )
-    return [played for _, played in found]

@@ -1,4 +1,4 @@
-"""Settings and figures of a benchmark, repeated measurements, and dialogues of scripted agents that are as long as real ones."""
+"""Settings, figures and inputs of the benchmarks: repeated measurements with their range, tasks, and dialogues of scripted agents."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from policy.config import EMBEDDED, EngineKind, PriorConfig
+from curriculum.task import Mode, TaskSpec
+from policy.config import EngineKind
+from policy.prior import EMBEDDED, PriorConfig
 from simulator.dialogue import Dialogue
 from simulator.listener import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Difficulty, Split
+from simulator.scenario import Difficulty, Scenario, Split
 from simulator.scripted import AGENTS, play
 from simulator.world import load_bank
 
-STRICTNESS = (0.1, 0.35, 0.6, 0.85)
-"""Of the groups in turn: some dialogues end early, others late."""
-LADDER = ("L1", "L3", "L5", "L6")
-"""Agents of the siblings in turn."""
 Measured = TypeVar("Measured")
 
 
@@ -36,7 +34,7 @@ class Settings:
     threads: int = 1
     """>= 1; CPU threads of the trainer and of each engine."""
     progress: Callable[[str], None] = lambda line: None
-    """Called with a line on what is being measured."""
+    """Called with a line on the current measurement."""
 
     def folder(self) -> Path:
         """The policy's folder; the embedded prior is built when the cache does not hold it."""
@@ -55,6 +53,17 @@ class Figure:
     highest: float
     repeats: int
 
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Figure:
+        """Median and range of repeated measurements, at least one."""
+        found = list(values)
+        return cls(median=statistics.median(found), lowest=min(found), highest=max(found), repeats=len(found))
+
+    @classmethod
+    def ratio(cls, ours: Sequence[float], theirs: Sequence[float]) -> Figure:
+        """The ratios repeat by repeat: a slow phase of the machine slows down both sides of a pair."""
+        return cls.of(a / b for a, b in zip(ours, theirs, strict=True))
+
 
 Figures = dict[str, Figure | str]
 """By dotted key of bench.json; where there is no number, the reason."""
@@ -65,28 +74,46 @@ def repeated(measure: Callable[[int], Measured], repeats: int, *, warm_ups: int 
     return [measure(number) for number in range(repeats + warm_ups)][warm_ups:]
 
 
-def figure(values: Iterable[float]) -> Figure:
-    """Median and range of repeated measurements, at least one."""
-    found = list(values)
-    return Figure(median=statistics.median(found), lowest=min(found), highest=max(found), repeats=len(found))
+def make_task(scenario: Scenario, difficulty: Difficulty, *, uid: str, group_size: int, seed: int) -> TaskSpec:
+    """A task of no teacher."""
+    return TaskSpec(
+        uid=uid,
+        family=scenario.family,
+        scenario_id=scenario.scenario_id,
+        difficulty=difficulty,
+        group_size=group_size,
+        seed=seed,
+        mode=Mode.UNIFORM,
+        teacher_step=0,
+        policy_version=0,
+        propensity=1.0,
+    )
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
-    """Median of the ratios repeat by repeat: a slow phase of the machine slows down both sides of a pair."""
-    return figure(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def ratio_of_medians(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
-    """For measurements that are not paired: the range is from our slowest over their fastest to the contrary."""
-    middle = statistics.median(ours) / statistics.median(theirs)
-    return Figure(median=middle, lowest=min(ours) / max(theirs), highest=max(ours) / min(theirs), repeats=min(len(ours), len(theirs)))
+def tasks_of_round(number: int, num_groups: int, group_size: int) -> list[TaskSpec]:
+    """Tasks at strictness 0.35, with other scenarios and seeds than other rounds'."""
+    scenarios, difficulty = load_bank().scenarios(Split.TRAIN), Difficulty.along(0.35)
+    return [
+        make_task(
+            scenarios[(num_groups * number + i) % len(scenarios)],
+            difficulty,
+            uid=f"{number}-{i}",
+            group_size=group_size,
+            seed=1000 * number + i,
+        )
+        for i in range(num_groups)
+    ]
 
 
 def dialogues(num_groups: int, group_size: int, *, seed: int, user: RuleUser | None = None) -> Iterator[list[Dialogue]]:
-    """Groups of dialogues about one scenario each, with the user of the main experiment unless another is given."""
+    """Groups of dialogues about one scenario each, by weak and strong scripted agents, so that some end early and others late.
+
+    Args:
+        user: by default that of the main experiment.
+    """
     user = user or RuleUser(RuleUserConfig(register=Register.WORLD))
-    scenarios, agents = load_bank().scenarios(Split.TRAIN), itertools.cycle(LADDER)
+    scenarios, agents = load_bank().scenarios(Split.TRAIN), itertools.cycle(("L1", "L3", "L5", "L6"))
+    strictness = itertools.cycle((0.1, 0.35, 0.6, 0.85))
     for i in range(num_groups):
-        scenario = scenarios[(seed * num_groups + i) % len(scenarios)]
-        difficulty = Difficulty.along(STRICTNESS[i % len(STRICTNESS)])
+        scenario, difficulty = scenarios[(seed * num_groups + i) % len(scenarios)], Difficulty.along(next(strictness))
         yield [play(AGENTS[next(agents)], scenario, difficulty, seed=1000 * seed + sibling, user=user) for sibling in range(group_size)]

@@ -6,36 +6,33 @@ import functools
 import importlib.util
 import os
 import pickle
+import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from experiments.benchmarks.figures import Figures, Settings, figure, ratio_of_medians, ratios, repeated
+from experiments.benchmarks.figures import Figure, Figures, Settings, repeated, tasks_of_round
 from policy.config import EngineConfig, EngineKind, RolloutConfig
 from policy.engine.engine import Request, Sampling
 from policy.engine.weights import pack_weights
 from policy.model import load_model
-from policy.rollout.dialogue import PlainTask, sampling_seed
+from policy.rollout.dialogue import sampling_seed
 from policy.rollout.pool import RolloutPool
-from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.dialogue import Dialogue, Reaction, Speaker, Turn, UserSimulator
 from simulator.rule_user import RuleUserConfig
-from simulator.scenario import Difficulty, Scenario, Split
-from simulator.user import Reaction, UserSimulator
-from simulator.users import make_user
+from simulator.scenario import Difficulty, Scenario
+from simulator.user import make_user
 from simulator.world import load_bank
 
 NUM_GROUPS, GROUP_SIZE = 8, 8
 """64 dialogues at once."""
 DRIVER_ENGINES = 2
-NUM_UPDATES = 10
-"""Updates of a repeat: one alone is too short for a clock of CPU time."""
 LARGE_MB = 256
 """MiB of weights that separate the cost of bytes from that of calls."""
-NO_PROCESS = "not measured: an engine in a process of its own needs vLLM and two cores for {} threads"
 
 
 class EchoUser:
@@ -53,16 +50,8 @@ class EchoUser:
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + change, change=change))
 
 
-RULE_USER: Callable[[], UserSimulator] = functools.partial(make_user, "rule", RuleUserConfig())
-
-
 def make_pool(
-    settings: Settings,
-    folder: Path,
-    user: Callable[[], UserSimulator],
-    *,
-    num_engines: int,
-    engine_process: bool = False,
+    settings: Settings, folder: Path, user: Callable[[], UserSimulator], *, num_engines: int, engine_process: bool = False
 ) -> RolloutPool:
     """A pool of engines that sample by the weights in a folder."""
     config = RolloutConfig(num_engines=num_engines, threads_per_engine=settings.threads)
@@ -70,23 +59,7 @@ def make_pool(
     return RolloutPool(config, engine, model_folder=folder, user_factory=user, scenarios=load_bank, seed=0)
 
 
-def tasks_of_round(number: int, num_groups: int = NUM_GROUPS, group_size: int = GROUP_SIZE) -> list[PlainTask]:
-    """Tasks of a round, with other scenarios and seeds than the other rounds'."""
-    scenarios = load_bank().scenarios(Split.TRAIN)
-    return [
-        PlainTask(
-            uid=f"{number}-{i}",
-            scenario_id=scenarios[(num_groups * number + i) % len(scenarios)].scenario_id,
-            difficulty=Difficulty.along(0.35),
-            group_size=group_size,
-            seed=1000 * number + i,
-        )
-        for i in range(num_groups)
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rounds:
+class Rounds(NamedTuple):
     """Measurements of a pool, one entry a round."""
 
     rollout_tokens_per_s: tuple[float, ...]
@@ -107,11 +80,10 @@ def measure_rounds(settings: Settings, *, num_engines: int, engine_process: bool
     sampling = Sampling(max_tokens=config.max_new_tokens, temperature=config.temperature)
 
     def run_round(number: int) -> tuple[float, float]:
-        tasks = tasks_of_round(number)
         pool.reset_cache()
         started = time.perf_counter()
-        pool.submit(tasks)
-        groups = pool.ready(len(tasks))
+        pool.submit(tasks_of_round(number, NUM_GROUPS, GROUP_SIZE))
+        groups = pool.ready(NUM_GROUPS)
         rollout_s = time.perf_counter() - started
         # With groups of one size the pool deals them out in turn.
         prompts: list[list[Request]] = [[] for _ in range(num_engines)]
@@ -134,10 +106,10 @@ def measure_rounds(settings: Settings, *, num_engines: int, engine_process: bool
         pool.load_weights(tensors, version + 1)
         return time.perf_counter() - started
 
-    with make_pool(settings, folder, RULE_USER, num_engines=num_engines, engine_process=engine_process) as pool:
+    user = functools.partial(make_user, "rule", RuleUserConfig())
+    with make_pool(settings, folder, user, num_engines=num_engines, engine_process=engine_process) as pool:
         rollout, offline = zip(*repeated(run_round, settings.repeats), strict=True)
-        update_s = tuple(repeated(update, settings.repeats, warm_ups=0))
-    return Rounds(rollout_tokens_per_s=rollout, offline_tokens_per_s=offline, update_s=update_s)
+        return Rounds(rollout, offline, tuple(repeated(update, settings.repeats, warm_ups=0)))
 
 
 def measure(settings: Settings) -> Figures:
@@ -146,21 +118,31 @@ def measure(settings: Settings) -> Figures:
     The headline is one engine in a process of its own, where its users have a core to themselves. Engines that share their process with
     their users sample more where all cores are engines'.
     """
-    found: Figures = {}
-    in_process = {num: measure_rounds(settings, num_engines=num, engine_process=False) for num in (1, 2)}
-    for num, rounds in in_process.items():
-        found[f"rollouts.engines.{num}"] = figure(rounds.rollout_tokens_per_s)
-        found[f"rollouts.in_process_ratio.{num}"] = ratios(rounds.rollout_tokens_per_s, rounds.offline_tokens_per_s)
-    found["rollouts.two_over_one"] = ratio_of_medians(in_process[2].rollout_tokens_per_s, in_process[1].rollout_tokens_per_s)
-    found["weights.sync_s"] = figure(in_process[2].update_s)
+    one, two = (measure_rounds(settings, num_engines=num, engine_process=False) for num in (1, 2))
+    ours, theirs = two.rollout_tokens_per_s, one.rollout_tokens_per_s
+    found: Figures = {
+        "rollouts.engines.1": Figure.of(one.rollout_tokens_per_s),
+        "rollouts.engines.2": Figure.of(two.rollout_tokens_per_s),
+        "rollouts.in_process_ratio.1": Figure.ratio(one.rollout_tokens_per_s, one.offline_tokens_per_s),
+        "rollouts.in_process_ratio.2": Figure.ratio(two.rollout_tokens_per_s, two.offline_tokens_per_s),
+        # Not paired: from the slowest of two over the fastest of one to the contrary.
+        "rollouts.two_over_one": Figure(
+            median=statistics.median(ours) / statistics.median(theirs),
+            lowest=min(ours) / max(theirs),
+            highest=max(ours) / min(theirs),
+            repeats=settings.repeats,
+        ),
+        "weights.sync_s": Figure.of(two.update_s),
+    }
     if settings.engine is EngineKind.HF or importlib.util.find_spec("vllm") is None or (os.cpu_count() or 1) < 2 * settings.threads:
-        reason = NO_PROCESS.format(settings.threads)
+        reason = f"not measured: an engine in a process of its own needs vLLM and two cores for {settings.threads} threads"
         return found | {f"rollouts.{name}": reason for name in ("tokens_per_s", "ceiling_tokens_per_s", "ratio")}
-    rounds = measure_rounds(settings, num_engines=1, engine_process=True)
-    found["rollouts.tokens_per_s"] = figure(rounds.rollout_tokens_per_s)
-    found["rollouts.ceiling_tokens_per_s"] = figure(rounds.offline_tokens_per_s)
-    found["rollouts.ratio"] = ratios(rounds.rollout_tokens_per_s, rounds.offline_tokens_per_s)
-    return found
+    alone = measure_rounds(settings, num_engines=1, engine_process=True)
+    return found | {
+        "rollouts.tokens_per_s": Figure.of(alone.rollout_tokens_per_s),
+        "rollouts.ceiling_tokens_per_s": Figure.of(alone.offline_tokens_per_s),
+        "rollouts.ratio": Figure.ratio(alone.rollout_tokens_per_s, alone.offline_tokens_per_s),
+    }
 
 
 def measure_driver(settings: Settings) -> Figures:
@@ -168,24 +150,25 @@ def measure_driver(settings: Settings) -> Figures:
 
     CPU time, so that other work on the machine does not change it. `docs/scaling.md` derives where the driver would saturate.
     """
-    folder, num = settings.folder(), NUM_GROUPS * GROUP_SIZE
-    settings.progress(f"{num} dialogues and {NUM_UPDATES} updates on {DRIVER_ENGINES} engines, {settings.repeats} times")
+    # One update alone is too short for a clock of CPU time.
+    folder, num, num_updates = settings.folder(), NUM_GROUPS * GROUP_SIZE, 10
+    settings.progress(f"{num} dialogues and {num_updates} updates on {DRIVER_ENGINES} engines, {settings.repeats} times")
 
     def run(number: int) -> tuple[float, float, float]:
         started = time.process_time()
-        pool.submit(tasks_of_round(number))
+        pool.submit(tasks_of_round(number, NUM_GROUPS, GROUP_SIZE))
         groups = pool.ready(NUM_GROUPS)
         dialogues_s = time.process_time() - started
         kilobytes = sum(len(pickle.dumps(group)) for group in groups) / 1024
         named = list(load_model(folder)[0].named_parameters())
         started = time.process_time()
-        for version in range(NUM_UPDATES):
-            pool.load_weights(named, 1 + number * NUM_UPDATES + version)
-        return 1e3 * dialogues_s / num, kilobytes / num, 1e3 * (time.process_time() - started) / NUM_UPDATES
+        for version in range(num_updates):
+            pool.load_weights(named, 1 + number * num_updates + version)
+        return 1e3 * dialogues_s / num, kilobytes / num, 1e3 * (time.process_time() - started) / num_updates
 
     def pack(version: int) -> float:
         started = time.process_time()
-        pack_weights(weights, version=version).digest()
+        pack_weights(weights, version=version)
         return 1e3 * (time.process_time() - started) / LARGE_MB
 
     with make_pool(settings, folder, EchoUser, num_engines=DRIVER_ENGINES) as pool:
@@ -193,8 +176,8 @@ def measure_driver(settings: Settings) -> Figures:
     settings.progress(f"{LARGE_MB} MiB of weights, {settings.repeats} times")
     weights = [(f"w{i}", torch.randn(1 << 22)) for i in range(LARGE_MB // 16)]
     return {
-        "driver.cpu_ms_per_dialogue": figure(dialogue_ms),
-        "driver.kb_per_dialogue": figure(kilobytes),
-        "driver.cpu_ms_per_update": figure(update_ms),
-        "driver.cpu_ms_per_weight_mb": figure(repeated(pack, settings.repeats, warm_ups=0)),
+        "driver.cpu_ms_per_dialogue": Figure.of(dialogue_ms),
+        "driver.kb_per_dialogue": Figure.of(kilobytes),
+        "driver.cpu_ms_per_update": Figure.of(update_ms),
+        "driver.cpu_ms_per_weight_mb": Figure.of(repeated(pack, settings.repeats, warm_ups=0)),
     }

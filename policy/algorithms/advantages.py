@@ -7,7 +7,6 @@ Source: GRPO, arXiv 2402.03300, section 4.1; without division by the spread, Dr.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simulator.reward import TURN_UNIT
@@ -17,62 +16,36 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-6
 """Added to a group's standard deviation (verl's value)."""
-VARIANCE_EPSILON = 1e-8
-"""Added to the variance of a whole batch (verl's value)."""
 
 
-def group_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor, *, std_normalise: bool = True) -> Tensor:
+def group_advantages(
+    rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor, *, std_normalise: bool = True, leave_one_out: bool = False
+) -> Tensor:
     """Each reward minus its group's mean, over the group's unbiased (G - 1) standard deviation plus 1e-6.
 
     Groups with fewer than two valid rollouts, or without any spread, have advantage 0: there is nothing to compare with.
 
     Args:
         std_normalise: False leaves the deviation undivided.
+        leave_one_out: takes the siblings' mean for the group's, undivided: with n valid, n / (n - 1) times the deviation from the group's
+            mean. It does not depend on the rollout itself, so the gradient is unbiased (RLOO, arXiv 2402.14740).
 
     Returns:
         [B] float64.
     """
     advantages_B = rewards_B.double().new_zeros(len(rewards_B))
-    for members_B in _groups(group_ids_B, valid_B):
+    for group_id in group_ids_B.unique():
+        members_B = (group_ids_B == group_id) & valid_B
         rewards_G = rewards_B[members_B].double()
         if len(rewards_G) < 2 or bool(rewards_G.max() == rewards_G.min()):
             continue
         deviations_G = rewards_G - rewards_G.mean()
-        advantages_B[members_B] = deviations_G / (rewards_G.std(correction=1) + EPSILON) if std_normalise else deviations_G
+        if leave_one_out:
+            deviations_G = rewards_G - (rewards_G.sum() - rewards_G) / (len(rewards_G) - 1)
+        elif std_normalise:
+            deviations_G = deviations_G / (rewards_G.std(correction=1) + EPSILON)
+        advantages_B[members_B] = deviations_G
     return advantages_B
-
-
-def leave_one_out_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor) -> Tensor:
-    """Each reward minus the mean of its siblings' rewards: with n valid, n / (n - 1) times its deviation from the group's mean.
-
-    Unlike the group's mean, the siblings' does not depend on the rollout itself, so the gradient is unbiased. A group with fewer than
-    two valid rollouts has advantage 0.
-
-    Returns:
-        [B] float64.
-
-    Source: RLOO, arXiv 2402.14740.
-    """
-    advantages_B = rewards_B.double().new_zeros(len(rewards_B))
-    for members_B in _groups(group_ids_B, valid_B):
-        rewards_G = rewards_B[members_B].double()
-        if len(rewards_G) >= 2:
-            advantages_B[members_B] = rewards_G - (rewards_G.sum() - rewards_G) / (len(rewards_G) - 1)
-    return advantages_B
-
-
-def has_siblings(group_ids_B: Tensor, valid_B: Tensor) -> Tensor:
-    """Whether a rollout is valid and another of its group is too, so that there is something to compare it with; [B] bool."""
-    compared_B = valid_B.new_zeros(len(valid_B))
-    for members_B in _groups(group_ids_B, valid_B):
-        compared_B |= members_B & (members_B.sum() >= 2)
-    return compared_B
-
-
-def _groups(group_ids_B: Tensor, valid_B: Tensor) -> Iterator[Tensor]:
-    """By group, its valid members; [B] bool."""
-    for group_id in group_ids_B.unique():
-        yield (group_ids_B == group_id) & valid_B
 
 
 # Turns -----------------------------------------------------------------------------------------------------------------------------
@@ -162,14 +135,14 @@ def whiten(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Values under the mask with mean 0 and unbiased variance 1 over all of them; 0 elsewhere, and everywhere with fewer than two.
 
     Returns:
-        [B, T] float32; computed in float64, (value - mean) / sqrt(variance + 1e-8).
+        [B, T] float32; computed in float64, (value - mean) / sqrt(variance + 1e-8), verl's value.
 
     Source: REINFORCE++, arXiv 2501.03262.
     """
     whitened_BT = values_BT.double().new_zeros(values_BT.shape)
     if int(mask_BT.sum()) >= 2:
         values_N = values_BT[mask_BT].double()
-        whitened_BT[mask_BT] = (values_N - values_N.mean()) * (values_N.var(correction=1) + VARIANCE_EPSILON).rsqrt()
+        whitened_BT[mask_BT] = (values_N - values_N.mean()) * (values_N.var(correction=1) + 1e-8).rsqrt()
     return whitened_BT.float()
 
 

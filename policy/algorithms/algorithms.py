@@ -11,8 +11,6 @@ from policy.algorithms.advantages import (
     EPSILON,
     gae,
     group_advantages,
-    has_siblings,
-    leave_one_out_advantages,
     to_tokens,
     token_rewards,
     turn_advantages,
@@ -23,7 +21,7 @@ from policy.algorithms.advantages import (
 )
 from policy.algorithms.loss import PolicyLoss
 from policy.batch import Batch
-from policy.config import GrpoConfig, PolicyLossConfig, PpoConfig, ReinforcePPConfig, RlooConfig, Spread
+from policy.config import GrpoConfig, PpoConfig, ReinforcePPConfig, RlooConfig, Spread
 from simulator.reward import TURN_UNIT
 
 
@@ -42,11 +40,6 @@ class Algorithm(PolicyLoss, abc.ABC):
         Args:
             batch: whole dialogues, with the reference's logprobs and the critic's values where these are needed.
         """
-
-
-def mix_credit(by_end_BT: Tensor, by_turn_BT: Tensor, turn_credit: float) -> Tensor:
-    """Both advantages of each token, `turn_credit` of the second."""
-    return (1.0 - turn_credit) * by_end_BT + turn_credit * by_turn_BT
 
 
 class Grpo(Algorithm):
@@ -68,7 +61,7 @@ class Grpo(Algorithm):
             if config.normalise_by is Spread.NONE:
                 turns_BK = TURN_UNIT * turns_BK  # no spread takes the unit away
             by_turn_BT = self._over_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT), batch)
-            advantages_BT = mix_credit(advantages_BT, by_turn_BT, config.turn_credit)
+            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
         return replace(batch, advantages_BT=advantages_BT)
 
     def _over_batch(self, advantages_BT: Tensor, batch: Batch) -> Tensor:
@@ -89,12 +82,13 @@ class Rloo(Algorithm):
     def add_advantages(self, batch: Batch) -> Batch:
         """See `Algorithm`."""
         config, rewarded = self.config, self.penalise(batch)
-        advantages_BT = to_tokens(leave_one_out_advantages(rewarded.rewards_B, batch.group_ids_B, batch.valid_B), batch.loss_mask_BT)
+        advantages_B = group_advantages(rewarded.rewards_B, batch.group_ids_B, batch.valid_B, leave_one_out=True)
+        advantages_BT = to_tokens(advantages_B, batch.loss_mask_BT)
         if config.turn_credit > 0:
             returns_BK, has_BK = turn_returns(rewarded.turn_rewards_BK, batch.valid_B, discount=config.turn_discount)
             turns_BK, _ = turn_deviations(returns_BK, has_BK, batch.group_ids_B, leave_one_out=True)
             by_turn_BT = turns_to_tokens(TURN_UNIT * turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
-            advantages_BT = mix_credit(advantages_BT, by_turn_BT, config.turn_credit)
+            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
         return replace(batch, advantages_BT=advantages_BT)
 
 
@@ -116,7 +110,8 @@ class ReinforcePP(Algorithm):
         """See `Algorithm`."""
         config, compared_B, scores_B = self.config, batch.valid_B, batch.rewards_B.nan_to_num(0.0)
         if config.group_baseline:
-            compared_B = has_siblings(batch.group_ids_B, batch.valid_B)
+            num_valid_B = ((batch.group_ids_B[:, None] == batch.group_ids_B) & batch.valid_B).sum(dim=1)
+            compared_B = batch.valid_B & (num_valid_B >= 2)
             scores_B = group_advantages(batch.rewards_B, batch.group_ids_B, batch.valid_B, std_normalise=False)
         penalties_to_come_BT = self.token_penalties(batch).flip(1).cumsum(1).flip(1)
         advantages_BT = whiten(scores_B[:, None] - penalties_to_come_BT, batch.loss_mask_BT & compared_B[:, None])
@@ -126,7 +121,7 @@ class ReinforcePP(Algorithm):
                 returns_BK, has_BK = turn_deviations(returns_BK, has_BK, batch.group_ids_B)
             mask_BT = turns_to_tokens(has_BK.double(), batch.turn_ids_BT, batch.loss_mask_BT) > 0
             by_turn_BT = whiten(turns_to_tokens(returns_BK, batch.turn_ids_BT, batch.loss_mask_BT), mask_BT)
-            advantages_BT = mix_credit(advantages_BT, by_turn_BT, config.turn_credit)
+            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
         return replace(batch, advantages_BT=advantages_BT)
 
 
@@ -161,14 +156,3 @@ class Ppo(Algorithm):
 
 ALGORITHMS: dict[str, type[Algorithm]] = {"grpo": Grpo, "rloo": Rloo, "reinforce_pp": ReinforcePP, "ppo": Ppo}
 """Algorithms by `algorithm.kind`."""
-
-
-def make_algorithm(config: PolicyLossConfig) -> Algorithm:
-    """The algorithm that `config.kind` names.
-
-    Raises:
-        ValueError: there is none of that kind.
-    """
-    if config.kind not in ALGORITHMS:
-        raise ValueError(f"algorithm.kind must be one of {', '.join(ALGORITHMS)}, got {config.kind!r}")
-    return ALGORITHMS[config.kind](config)

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 
 from policy.batch import Batch
 from policy.config import CriticKind, LearnerConfig, PpoConfig
-from policy.diagnosis import why_not_finite
-from policy.metrics import TokenMeans
+from policy.metrics import TokenMeans, why_not_finite
 from policy.model import recompute_layers, token_states
 
 METRICS = (
@@ -30,36 +29,6 @@ METRICS = (
     *(f"critic/{what}/{which}" for what in ("values", "returns") for which in ("mean", "max", "min")),
 )
 """Keys that every update with a critic reports, NaN where nothing was measured."""
-
-
-def clipped_value_loss(values_N: Tensor, old_values_N: Tensor, returns_N: Tensor, *, clip: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """Half the squared error, of the value or of the value held within `clip` of the old one, whichever is larger.
-
-    Args:
-        clip: 0 sets no limit.
-
-    Returns:
-        The loss summed over tokens, and metrics by token, [N] each.
-    """
-    losses_N = plain_N = (values_N - returns_N).square() / 2
-    if clip > 0:
-        held_N = values_N.clamp(old_values_N - clip, old_values_N + clip)
-        losses_N = plain_N.maximum((held_N - returns_N).square() / 2)
-    metrics = {
-        "critic/vf_loss": losses_N.detach(),
-        "critic/vf_clipfrac": losses_N > plain_N,
-        "critic/vpred_mean": values_N.detach(),
-    }
-    return losses_N.sum(), metrics
-
-
-def explained_variance(values_N: Tensor, returns_N: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for a constant one, below 0 for one worse than that.
-
-    NaN without any spread of the returns.
-    """
-    spread = float(returns_N.double().var(correction=0)) if len(returns_N) else 0.0
-    return 1.0 - float((returns_N.double() - values_N.double()).var(correction=0)) / spread if spread > 0 else float("nan")
 
 
 class Critic:
@@ -104,33 +73,50 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """Expected returns before each trained token; [B, T] float32 on the CPU, 0 outside the loss mask."""
         values_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R in self._micro_batches(batch):
-            micro = batch.rows(rows_R)
-            values_N = self._values_N(micro.to(self._learner.device)).cpu()
-            values_BT[rows_R, : micro.loss_mask_BT.shape[1]] = torch.zeros(micro.loss_mask_BT.shape).masked_scatter(
-                micro.loss_mask_BT, values_N
-            )
+        for rows_R in batch.micro_batches(self._learner):
+            mask_RT = batch.rows(rows_R).loss_mask_BT
+            values_N = self._values_N(batch.rows(rows_R).to(self._learner.device)).cpu()
+            values_BT[rows_R, : mask_RT.shape[1]] = torch.zeros(mask_RT.shape).masked_scatter(mask_RT, values_N)
         return values_BT
+
+    def _values_N(self, micro: Batch) -> Tensor:
+        """Values of the trained tokens in row-major order, float32: each is read off the state that the token was sampled from."""
+        with torch.autocast(micro.token_ids_BT.device.type, dtype=torch.bfloat16, enabled=self._learner.autocast):
+            states_ND = token_states(self.trunk, micro.token_ids_BT, micro.attention_BT, micro.loss_mask_BT)
+        states_ND = states_ND.float()
+        if self.config.critic is CriticKind.SHARED:
+            coef = 0.0 if self.is_warming_up else self.config.value_coef
+            detached_ND = states_ND.detach()
+            states_ND = detached_ND + coef * (states_ND - detached_ND) if coef else detached_ND
+        return self.head(states_ND).squeeze(-1)
 
     def backward(self, batch: Batch) -> str:
         """Leaves the gradient of the mean loss over all trained tokens for `step`; returns why it cannot be used, or nothing.
 
-        A shared trunk gets `value_coef` of it, on top of the gradient of the policy's own loss, and none in the warm-up.
+        The loss is half the squared error, of the value or of the value held within `value_clip` of the old one, whichever is larger; a
+        `value_clip` of 0 sets no limit. A shared trunk gets `value_coef` of the gradient, on top of that of the policy's own loss, and
+        none in the warm-up.
 
         Args:
             batch: with `values_BT` and `returns_BT`.
         """
         assert batch.returns_BT is not None and batch.values_BT is not None, "a critic needs values and returns"
-        began, loss = time.perf_counter(), 0.0
+        began, loss, clip = time.perf_counter(), 0.0, self.config.value_clip
         self.optimizer.zero_grad(set_to_none=True)
-        for rows_R in self._micro_batches(batch):
+        for rows_R in batch.micro_batches(self._learner):
             micro = batch.rows(rows_R).to(self._learner.device)
             assert micro.returns_BT is not None and micro.values_BT is not None
             old_N, returns_N = micro.values_BT[micro.loss_mask_BT], micro.returns_BT[micro.loss_mask_BT]
-            total, metrics = clipped_value_loss(self._values_N(micro), old_N, returns_N, clip=self.config.value_clip)
+            values_N = self._values_N(micro)
+            losses_N = plain_N = (values_N - returns_N).square() / 2
+            if clip > 0:
+                losses_N = plain_N.maximum((values_N.clamp(old_N - clip, old_N + clip) - returns_N).square() / 2)
+            total = losses_N.sum()
             (total / batch.num_trained).backward()
             loss += float(total.detach()) / batch.num_trained
-            self._means.add(metrics)
+            self._means.add(
+                {"critic/vf_loss": losses_N.detach(), "critic/vf_clipfrac": losses_N > plain_N, "critic/vpred_mean": values_N.detach()}
+            )
         self._seconds += time.perf_counter() - began
         self._total_norm = nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None])
         self._grad_norms.append(grad_norm := float(self._total_norm))
@@ -138,7 +124,7 @@ class Critic:
             return ""
         reason = why_not_finite(
             batch,
-            (("critic's value before the update", batch.values_BT), ("return", batch.returns_BT)),
+            {"critic's value before the update": batch.values_BT, "return": batch.returns_BT},
             [] if math.isfinite(loss) else [batch],
             score=lambda rows: self.values(rows)[rows.loss_mask_BT],
             gradients=((name, parameter.grad) for name, parameter in self._own.named_parameters()),
@@ -153,13 +139,19 @@ class Critic:
         self._seconds += time.perf_counter() - began
 
     def finish_update(self, batch: Batch) -> dict[str, float]:
-        """Counts an update as done and returns its metrics; values and returns are those before it."""
+        """Counts an update as done and returns its metrics; values and returns are those before it.
+
+        The explained variance is 1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for a constant one, below 0 for one
+        worse than that, NaN without any spread of the returns.
+        """
         self.num_updates += batch.num_trained > 0
         metrics: dict[str, float] = dict.fromkeys(METRICS, math.nan) | self._means.metrics()
         if batch.num_trained:
             assert batch.values_BT is not None and batch.returns_BT is not None, "a critic needs values and returns"
             values_N, returns_N = batch.values_BT[batch.loss_mask_BT], batch.returns_BT[batch.loss_mask_BT]
-            metrics["critic/vf_explained_var"] = explained_variance(values_N, returns_N)
+            if spread := float(returns_N.double().var(correction=0)):
+                errors_N = returns_N.double() - values_N.double()
+                metrics["critic/vf_explained_var"] = 1.0 - float(errors_N.var(correction=0)) / spread
             for name, column_N in (("values", values_N), ("returns", returns_N)):
                 for which, value in (("mean", column_N.mean()), ("max", column_N.max()), ("min", column_N.min())):
                     metrics[f"critic/{name}/{which}"] = float(value)
@@ -189,17 +181,3 @@ class Critic:
         self._own.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.num_updates = state["num_updates"]
-
-    def _values_N(self, micro: Batch) -> Tensor:
-        """Values of the trained tokens in row-major order, float32: each is read off the state that the token was sampled from."""
-        with torch.autocast(micro.token_ids_BT.device.type, dtype=torch.bfloat16, enabled=self._learner.autocast):
-            states_ND = token_states(self.trunk, micro.token_ids_BT, micro.attention_BT, micro.loss_mask_BT)
-        states_ND = states_ND.float()
-        if self.config.critic is CriticKind.SHARED:
-            coef = 0.0 if self.is_warming_up else self.config.value_coef
-            detached_ND = states_ND.detach()
-            states_ND = detached_ND + coef * (states_ND - detached_ND) if coef else detached_ND
-        return self.head(states_ND).squeeze(-1)
-
-    def _micro_batches(self, batch: Batch) -> list[Tensor]:
-        return batch.micro_batches(max_rows=self._learner.micro_batch_rows, max_tokens=self._learner.micro_batch_tokens)

@@ -27,6 +27,21 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt to continue."""
+
+    prompt_ids: Sequence[int]
+    sampling: Sampling
+    seed: int
+
+    def check_length(self, max_context: int) -> None:
+        """Raises ValueError for a prompt that is empty or leaves no room for its reply."""
+        longest = max_context - self.sampling.max_tokens
+        if not 0 < len(self.prompt_ids) <= longest:
+            raise ValueError(f"a prompt must have 1 to {longest} tokens, got {len(self.prompt_ids)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Completion:
     """An engine's continuation of a prompt, verbatim."""
 
@@ -48,36 +63,12 @@ class Generate(Protocol):
     async def __call__(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A prompt to continue."""
-
-    prompt_ids: Sequence[int]
-    sampling: Sampling
-    seed: int
-
-
-def check_length(request: Request, max_context: int) -> None:
-    """Refuses a prompt that is empty or leaves no room for its reply.
-
-    Raises:
-        ValueError: it is too long, or empty.
-    """
-    longest = max_context - request.sampling.max_tokens
-    if not 0 < len(request.prompt_ids) <= longest:
-        raise ValueError(f"a prompt must have 1 to {longest} tokens, got {len(request.prompt_ids)}")
-
-
 class EngineError(RuntimeError):
     """An engine broke: it answers no more and must be rebuilt."""
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """Requests to admit together, each with the future that waits for it."""
-
-    loop: asyncio.AbstractEventLoop
-    pairs: list[tuple[Request, asyncio.Future[Completion]]]
+_Ask = list[tuple[Request, "asyncio.Future[Completion]"]]
+"""Requests to admit together, each with the future that waits for it."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ class Engine(abc.ABC):
         """Seconds it has spent computing."""
         self._load_timeout_s = load_timeout_s
         self._inbox: queue.SimpleQueue[_Ask | _Call | None] = queue.SimpleQueue()
-        self._waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Completion]]] = {}
+        self._waiting: dict[int, asyncio.Future[Completion]] = {}
         self._ids = itertools.count()
         self._error: BaseException | None = None
         self._stepping_since: float | None = None
@@ -141,15 +132,14 @@ class Engine(abc.ABC):
         return 0.0 if since is None else time.monotonic() - since
 
     async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
-        """One continuation of a prompt."""
         return (await self.generate_all([Request(prompt_ids=prompt_ids, sampling=sampling, seed=seed)]))[0]
 
     async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
         """Continuations of many prompts, admitted together and in this order."""
         loop = asyncio.get_running_loop()
-        pairs = [(request, loop.create_future()) for request in requests]
-        self._put(_Ask(loop, pairs))
-        return await asyncio.gather(*(future for _, future in pairs))
+        asked = [(request, loop.create_future()) for request in requests]
+        self._put(asked)
+        return await asyncio.gather(*(future for _, future in asked))
 
     async def load_weights(self, weights: WeightUpdate) -> WeightAck:
         """Replaces all weights once the running replies are done, forgets cached prefixes and scores a probe.
@@ -198,8 +188,7 @@ class Engine(abc.ABC):
     # A kind of engine, on its thread -----------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _start(self) -> None:
-        """Builds the engine and lets it answer a first prompt."""
+    def _start(self) -> None: ...
 
     @abc.abstractmethod
     def _admit(self, request_id: int, request: Request) -> None:
@@ -214,8 +203,7 @@ class Engine(abc.ABC):
         """Forgets requests that were cancelled."""
 
     @abc.abstractmethod
-    def _expected_names(self) -> Collection[str]:
-        """Of all parameters of the model."""
+    def _expected_names(self) -> Collection[str]: ...
 
     @abc.abstractmethod
     def _load(self, weights: WeightUpdate) -> int:
@@ -228,8 +216,7 @@ class Engine(abc.ABC):
     def _reset_cache(self) -> None: ...
 
     @abc.abstractmethod
-    def _stop(self) -> None:
-        """Frees the engine's memory."""
+    def _stop(self) -> None: ...
 
     def _progressed(self) -> None:
         """A step begins, or a long one just sampled a token."""
@@ -238,11 +225,7 @@ class Engine(abc.ABC):
     # The thread --------------------------------------------------------------------------------------------------------------------
 
     async def _in_time(self, function: Callable[[], Any], task: str) -> Any:
-        """The function's result, called between replies.
-
-        Raises:
-            EngineError: it did not return in time.
-        """
+        """The function's result, called between replies; raises EngineError where it takes longer than policy.load_timeout_s."""
         try:
             async with asyncio.timeout(self._load_timeout_s):
                 return await asyncio.wrap_future(self._call(function))
@@ -262,50 +245,40 @@ class Engine(abc.ABC):
 
     def _run(self) -> None:
         try:
-            while (item := self._next()) is not None:
-                if isinstance(item, _Ask):
-                    self._take(item)
-                else:
+            while self._error is None:
+                try:
+                    # Steps the engine as long as there is nothing else to do.
+                    item = self._inbox.get(block=not self._waiting)
+                except queue.Empty:
+                    self._advance()
+                    continue
+                if item is None:
+                    break
+                if isinstance(item, _Call):
                     while self._waiting:
                         self._advance()
-                    self._answer(item)
-                    if self._error is not None:
-                        break
+                    if item.future.set_running_or_notify_cancel():
+                        try:
+                            item.future.set_result(item.function())
+                        except Exception as error:  # noqa: BLE001 - the caller's to judge
+                            item.future.set_exception(error)
+                    continue
+                # All of them wait before the first is admitted: if the engine breaks here, it fails them all.
+                taken = {next(self._ids): pair for pair in item}
+                self._waiting.update({request_id: future for request_id, (_, future) in taken.items()})
+                for request_id, (request, _) in taken.items():
+                    try:
+                        self._admit(request_id, request)
+                    except ValueError as error:
+                        self._deliver([(request_id, error)])
         except Exception as error:  # noqa: BLE001 - the thread's end: every waiting request gets the error
             self._error = error
         self._fail_waiting()
         self._stop()
 
-    def _next(self) -> _Ask | _Call | None:
-        """The next item of the queue; steps the engine as long as there is none."""
-        while self._waiting:
-            try:
-                return self._inbox.get_nowait()
-            except queue.Empty:
-                self._advance()
-        return self._inbox.get()
-
-    def _take(self, ask: _Ask) -> None:
-        # All of them wait before the first is admitted: if the engine breaks here, it fails them all.
-        taken = {next(self._ids): pair for pair in ask.pairs}
-        self._waiting.update({request_id: (ask.loop, future) for request_id, (_, future) in taken.items()})
-        for request_id, (request, future) in taken.items():
-            try:
-                self._admit(request_id, request)
-            except ValueError as error:
-                del self._waiting[request_id]
-                ask.loop.call_soon_threadsafe(_fail, future, error)
-
-    def _answer(self, call: _Call) -> None:
-        if not call.future.set_running_or_notify_cancel():
-            return
-        try:
-            call.future.set_result(call.function())
-        except Exception as error:  # noqa: BLE001 - the caller's to judge
-            call.future.set_exception(error)
-
     def _advance(self) -> None:
-        if abandoned := [request_id for request_id, (_, future) in self._waiting.items() if future.cancelled()]:
+        """One step of the engine, or its end for requests that were cancelled."""
+        if abandoned := [request_id for request_id, future in self._waiting.items() if future.cancelled()]:
             self._drop(abandoned)
             for request_id in abandoned:
                 del self._waiting[request_id]
@@ -315,12 +288,23 @@ class Engine(abc.ABC):
         finished = self._step()
         self._stepping_since = None
         self.busy_s += time.perf_counter() - start
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Completion], Completion]]] = {}
-        for request_id, completion in finished:
-            loop, future = self._waiting.pop(request_id)
-            by_loop.setdefault(loop, []).append((future, completion))
-        for loop, done in by_loop.items():
-            loop.call_soon_threadsafe(_deliver, done)
+        self._deliver(finished)
+
+    def _deliver(self, results: Sequence[tuple[int, Completion | Exception]]) -> None:
+        """Settles replies that were not cancelled, in one call for each loop, so that what dialogues ask next arrives together."""
+
+        def settle(replies: list[tuple[asyncio.Future[Completion], Completion | Exception]]) -> None:
+            for future, result in replies:
+                if not future.done():
+                    future.set_exception(result) if isinstance(result, Exception) else future.set_result(result)
+
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Completion], Completion | Exception]]] = {}
+        for request_id, result in results:
+            future = self._waiting.pop(request_id)
+            by_loop.setdefault(future.get_loop(), []).append((future, result))
+        for loop, replies in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, replies)
 
     def _fail_waiting(self) -> None:
         self._stepping_since = None
@@ -330,22 +314,9 @@ class Engine(abc.ABC):
             self._closed = True
         while not self._inbox.empty():
             item = self._inbox.get()
-            if isinstance(item, _Ask):
-                self._waiting.update({next(self._ids): (item.loop, future) for _, future in item.pairs})
-            elif isinstance(item, _Call) and item.future.set_running_or_notify_cancel():
-                item.future.set_exception(error)
-        for loop, future in self._waiting.values():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_fail, future, error)
-        self._waiting.clear()
-
-
-def _deliver(done: list[tuple[asyncio.Future[Completion], Completion]]) -> None:
-    for future, completion in done:
-        if not future.done():
-            future.set_result(completion)
-
-
-def _fail(future: asyncio.Future[Completion], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+            if isinstance(item, _Call):
+                if item.future.set_running_or_notify_cancel():
+                    item.future.set_exception(error)
+            else:
+                self._waiting.update({next(self._ids): future for _, future in item or ()})
+        self._deliver([(request_id, error) for request_id in self._waiting])

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from policy.config import EngineConfig
-from policy.engine.engine import Completion, Engine, Request, check_length
+from policy.engine.engine import Completion, Engine, Request
 from policy.engine.weights import CheckedTensors, WeightUpdate
 from policy.model import load_tokenizer
 from policy.rollout.chat import Chat
@@ -41,16 +41,13 @@ class HFEngine(Engine):
         self._score([self._chat.end_of_turn_id] * 2)
 
     def _admit(self, request_id: int, request: Request) -> None:
-        check_length(request, self._max_context)
+        request.check_length(self._max_context)
         self._admitted[request_id] = request
 
+    @torch.inference_mode()
     def _step(self) -> list[tuple[int, Completion]]:
         ids = list(self._admitted)[: self._config.max_running]
-        completions = self._continue([self._admitted.pop(request_id) for request_id in ids])
-        return list(zip(ids, completions, strict=True))
-
-    @torch.inference_mode()
-    def _continue(self, requests: list[Request]) -> list[Completion]:
+        requests = [self._admitted.pop(request_id) for request_id in ids]
         rows = [_Row(request, stop_ids=self._stop_ids, device=self._device) for request in requests]
         longest = max(len(request.prompt_ids) for request in requests)
         gaps = [longest - len(request.prompt_ids) for request in requests]
@@ -82,7 +79,7 @@ class HFEngine(Engine):
             input_ids_BT = torch.tensor([[row.token_ids[-1]] for row in running], device=self._device)
             attention_BT = torch.nn.functional.pad(attention_BT, (0, 1), value=1)
             position_ids_BT = position_ids_BT[:, -1:] + 1
-        return [
+        completions = [
             Completion(
                 token_ids=tuple(row.token_ids),
                 logprobs=tuple(row.logprobs),
@@ -92,6 +89,7 @@ class HFEngine(Engine):
             )
             for row in rows
         ]
+        return list(zip(ids, completions, strict=True))
 
     def _drop(self, request_ids: list[int]) -> None:
         for request_id in request_ids:
@@ -122,14 +120,13 @@ class HFEngine(Engine):
 
 
 class _Row:
-    """A reply under way."""
+    """A reply under way, with its generator: its samples do not depend on the rows next to it."""
 
     def __init__(self, request: Request, *, stop_ids: set[int], device: torch.device) -> None:
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
         self.finish_reason = ""
         self._sampling, self._stop_ids = request.sampling, stop_ids
-        # One generator a row: its samples do not depend on the rows next to it.
         self._generator = torch.Generator(device=device).manual_seed(request.seed)
 
     def sample(self, logits_V: Tensor) -> None:

@@ -11,35 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from policy.config import EngineConfig, EngineDtype
-from policy.engine.engine import Completion, Engine, Request, Sampling, check_length
+from policy.engine.engine import Completion, Engine, Request, Sampling
 from policy.engine.weights import CheckedTensors, PackedWeights, WeightUpdate, engine_names, write_weights
 from policy.files import OwnFolder
 from policy.model import has_tied_head, load_tokenizer, num_positions
 from policy.process import binding_children, end_with_parent
 from policy.rollout.chat import Chat
-
-SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
-"""In the messages of vLLM (0.32) and torch for too little memory."""
-_LEAST_SHARE = 0.01
-"""Of a GPU; vLLM wants it free even where the cache has a size of its own, and does not hold itself to it."""
-_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_LOOPBACK_IP": "127.0.0.1",
-    "GLOO_SOCKET_IFNAME": "lo",
-}
-_CPU_ENVIRONMENT = {
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
-    "TORCH_COMPILE_DISABLE": "1",  # else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB
-}
-_GPU_ENVIRONMENT = {
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # for top-k and top-p, which nothing here asks for; compiles kernels
-}
-_FLOAT32_ENVIRONMENT = {
-    "TRITON_F32_DEFAULT": "ieee",  # else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights
-}
 
 # An engine's own process imports this module for `WorkerExtension`, before it loads a model: nothing of ours runs in it earlier.
 end_with_parent()
@@ -56,9 +33,24 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
     """
     import torch
 
-    by_device = _GPU_ENVIRONMENT if torch.cuda.is_available() else _CPU_ENVIRONMENT
-    by_dtype = _FLOAT32_ENVIRONMENT if dtype is EngineDtype.FLOAT32 else {}
-    for name, value in {**_ENVIRONMENT, **by_device, **by_dtype}.items():
+    environment = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_LOOPBACK_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    if torch.cuda.is_available():
+        environment["VLLM_USE_FLASHINFER_SAMPLER"] = "0"  # for top-k and top-p, which nothing here asks for; compiles kernels
+    else:
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # two engines bound "automatically" end up on the same core
+        # Else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB.
+        environment["TORCH_COMPILE_DISABLE"] = "1"
+    if dtype is EngineDtype.FLOAT32:
+        # Else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights.
+        environment["TRITON_F32_DEFAULT"] = "ieee"
+    for name, value in environment.items():
         os.environ.setdefault(name, value)
     import vllm
 
@@ -85,38 +77,15 @@ class VLLMEngine(Engine):
         vllm = import_vllm(self._config.dtype)
         from vllm.sampling_params import RequestOutputKind
 
-        self._on_cpu = vllm.platforms.current_platform.is_cpu()
+        config, on_cpu = self._config, vllm.platforms.current_platform.is_cpu()
         self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
-        try:
-            self._engine = self._build(vllm)
-        except (ValueError, RuntimeError) as error:
-            if rule := too_little_memory(error, self._config, on_cpu=self._on_cpu):
-                raise ValueError(f"{rule}; {error}") from error
-            raise
-        # Not the engine's, which follows the architecture and may split words otherwise; prompts reach it as ids.
-        self.tokenizer = load_tokenizer(self._folder)
-        self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
-        self._parameter_names = engine_names(self._folder, is_tied=has_tied_head(self._folder))
-        self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
-        while self._engine.has_unfinished_requests():
-            self._engine.step()
-        self._reset_cache()
-
-    def _build(self, vllm: ModuleType) -> Any:
-        own_process, arguments = self._config.engine_process, vllm.EngineArgs(**self._arguments())
-        if own_process:
-            os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # not a copy of a process with threads
-        with binding_children() if own_process else contextlib.nullcontext():
-            return vllm.LLMEngine.from_engine_args(arguments, enable_multiprocessing=own_process)
-
-    def _arguments(self) -> dict[str, Any]:
-        shared = {
+        arguments: dict[str, Any] = {
             "model": str(self._folder),
-            "dtype": str(self._config.dtype),
+            "dtype": str(config.dtype),
             # One more than a dialogue has, where the model allows: scoring a whole dialogue takes the room of a further token.
             "max_model_len": min(self._max_context + 1, num_positions(self._folder, otherwise=self._max_context + 1)),
-            "max_num_seqs": self._config.max_running,
-            "block_size": self._config.block_size,
+            "max_num_seqs": config.max_running,
+            "block_size": config.block_size,
             "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs",
             "generation_config": "vllm",
@@ -124,23 +93,40 @@ class VLLMEngine(Engine):
             "seed": 0,
             "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
         }
-        if self._config.tensor_parallel > 1:
-            shared |= {"tensor_parallel_size": self._config.tensor_parallel, "distributed_executor_backend": "mp"}
-        if not self._on_cpu and self._config.gpu_memory_share:
-            return {**shared, "gpu_memory_utilization": self._config.gpu_memory_share}
-        shared |= {"kv_cache_memory_bytes": self._config.kv_cache_mb << 20}
-        if not self._on_cpu:
-            return {**shared, "gpu_memory_utilization": _LEAST_SHARE}
-        # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
-        return {
-            **shared,
-            "enforce_eager": True,
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(2048, self._max_context + 1),
-        }
+        if config.tensor_parallel > 1:
+            arguments |= {"tensor_parallel_size": config.tensor_parallel, "distributed_executor_backend": "mp"}
+        if on_cpu or not config.gpu_memory_share:
+            arguments["kv_cache_memory_bytes"] = config.kv_cache_mb << 20
+        if not on_cpu:
+            # vLLM wants a share of the card free even where the cache has a size, and does not hold itself to it.
+            arguments["gpu_memory_utilization"] = config.gpu_memory_share or 0.01
+        else:
+            # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
+            arguments |= {
+                "enforce_eager": True,
+                "enable_chunked_prefill": False,
+                "max_num_batched_tokens": max(2048, self._max_context + 1),
+            }
+        if config.engine_process:
+            os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # not a copy of a process with threads
+        try:
+            with binding_children() if config.engine_process else contextlib.nullcontext():
+                self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**arguments), enable_multiprocessing=config.engine_process)
+        except (ValueError, RuntimeError) as error:
+            if rule := too_little_memory(error, config, on_cpu=on_cpu):
+                raise ValueError(f"{rule}; {error}") from error
+            raise
+        # Not the engine's, which follows the architecture and may split words otherwise; prompts reach it as ids.
+        self.tokenizer = load_tokenizer(self._folder)
+        self._chat = Chat(self.tokenizer, thinking=config.thinking, keep_thoughts=config.keep_thoughts)
+        self._parameter_names = engine_names(self._folder, is_tied=has_tied_head(self._folder))
+        self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
+        while self._engine.has_unfinished_requests():
+            self._engine.step()
+        self._reset_cache()
 
     def _admit(self, request_id: int, request: Request) -> None:
-        check_length(request, self._max_context)
+        request.check_length(self._max_context)
         parameters = self._parameters(
             max_tokens=request.sampling.max_tokens,
             temperature=request.sampling.temperature,
@@ -153,17 +139,19 @@ class VLLMEngine(Engine):
         self._engine.add_request(str(request_id), {"type": "token", "prompt_token_ids": list(request.prompt_ids)}, parameters)
 
     def _step(self) -> list[tuple[int, Completion]]:
-        return [(int(output.request_id), self._completion(output.outputs[0])) for output in self._engine.step() if output.finished]
-
-    def _completion(self, output: Any) -> Completion:
-        token_ids = tuple(output.token_ids)
-        return Completion(
-            token_ids=token_ids,
-            logprobs=tuple(position[token].logprob for position, token in zip(output.logprobs, token_ids, strict=True)),
-            text=self._chat.decode(token_ids),
-            finish_reason=output.finish_reason,
-            policy_version=self.policy_version,
-        )
+        completions = []
+        for output in self._engine.step():
+            if output.finished:
+                sampled, token_ids = output.outputs[0], tuple(output.outputs[0].token_ids)
+                completion = Completion(
+                    token_ids=token_ids,
+                    logprobs=tuple(position[token].logprob for position, token in zip(sampled.logprobs, token_ids, strict=True)),
+                    text=self._chat.decode(token_ids),
+                    finish_reason=sampled.finish_reason,
+                    policy_version=self.policy_version,
+                )
+                completions.append((int(output.request_id), completion))
+        return completions
 
     def _drop(self, request_ids: list[int]) -> None:
         self._engine.abort_request([str(request_id) for request_id in request_ids])
@@ -186,8 +174,8 @@ class VLLMEngine(Engine):
         return taken[0]
 
     def _score(self, token_ids: Sequence[int]) -> list[float]:
-        longest = self._engine.model_config.max_model_len
-        check_length(Request(prompt_ids=token_ids, sampling=Sampling(max_tokens=1), seed=0), longest)
+        request = Request(prompt_ids=token_ids, sampling=Sampling(max_tokens=1), seed=0)
+        request.check_length(self._engine.model_config.max_model_len)
         parameters = self._parameters(max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._final_only)
         self._engine.add_request("score", {"type": "token", "prompt_token_ids": list(token_ids)}, parameters)
         outputs: list[Any] = []
@@ -206,14 +194,13 @@ class VLLMEngine(Engine):
 
 
 def too_little_memory(error: Exception, config: EngineConfig, *, on_cpu: bool) -> str:
-    """A rule about the setting that vLLM found too small or too large; empty for another error."""
-    if not any(sign in str(error) for sign in SIGNS_OF_NO_MEMORY):
+    """A rule about the setting that vLLM found too small or too large; empty for an error that vLLM (0.32) or torch words otherwise."""
+    signs = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
+    if not any(sign in str(error) for sign in signs):
         return ""
     if on_cpu or not config.gpu_memory_share:
         return f"policy.kv_cache_mb must hold a whole dialogue and be free, got {config.kv_cache_mb!r}"
-    return (
-        f"policy.gpu_memory_share must be free on the engine's GPU and hold the model and a whole dialogue, got {config.gpu_memory_share!r}"
-    )
+    return f"policy.gpu_memory_share must be free on the engine's GPU and hold the model and a dialogue, got {config.gpu_memory_share!r}"
 
 
 class WorkerExtension:
@@ -221,18 +208,14 @@ class WorkerExtension:
 
     def take_attune_weights(self: Any, weights: WeightUpdate | bytes) -> int:
         """Replaces all weights, pickled ones too; returns the checksum of those that came."""
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
         # Pickled by the process that started this one.
         tensors = CheckedTensors(pickle.loads(weights) if isinstance(weights, bytes) else weights)
         self.reload_weights(weights_iterator=tensors)
         if self.device.type == "cpu":
-            _pack_tied_head(self.get_model())
+            # A reload leaves an output head that is the embedding with its old packed copy, silently.
+            for module in self.get_model().modules():
+                if isinstance(module, ParallelLMHead):
+                    module.quant_method.process_weights_after_loading(module)
         return tensors.checksum
-
-
-def _pack_tied_head(model: Any) -> None:
-    """Repacks an output head that is the embedding: on a CPU a reload leaves it with its old packed copy, silently."""
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
-
-    for module in model.modules():
-        if isinstance(module, ParallelLMHead):
-            module.quant_method.process_weights_after_loading(module)

@@ -1,14 +1,18 @@
-"""New weights on their way into the engines, and the proof that all of them arrived."""
+"""New weights on their way from the trainer into the engines, and the proof that all of them arrived.
+
+They travel through Ray's object store (rpc) or by a shared folder (file). Either way an engine takes them between two replies, in one call
+on its own thread: running replies finish, the weights are replaced, cached prefixes are forgotten, the version is set, a probe is scored.
+"""
 
 from __future__ import annotations
 
 import json
 import socket
+import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,80 +20,40 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from policy.config import EngineDtype
+from policy.config import EngineConfig, EngineDtype, WeightTransport
 from policy.files import INDEX, as_os_error, flush, headers
 
 TIED_HEAD = "lm_head.weight"
 """A trainer may send it or not when the output head is the embedding; engines derive it."""
 PROBE_IDS = tuple(range(5, 21))
 """An arbitrary prompt of low token ids, which every vocabulary has."""
-PROBE_TOLERANCE = {EngineDtype.FLOAT32: 0.01, EngineDtype.BFLOAT16: 1.0}
-"""Nats by which two engines may differ on the same probe. In float32 they differ by 1e-6, stale weights by far more. In bfloat16 the last
-bit of one logit is 0.03 to 0.125, so that only entirely different weights show; that every bit arrived the checksum proves."""
-
-
-class WeightUpdate(Protocol):
-    """New weights of the policy, by whichever transport."""
-
-    @property
-    def version(self) -> int:
-        """Of the policy."""
-        ...
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the parameters, in the order in which the tensors come."""
-        ...
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all tensors."""
-        ...
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Each parameter by name, as a tensor on the CPU that is the caller's own."""
-        ...
-
-    def digest(self) -> int:
-        """The checksum of all tensors in order (`fold`), as they were sent."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedWeights:
-    """A `WeightUpdate` of plain arrays, which cross process boundaries without being copied."""
+    """New weights of the policy as plain arrays, which cross process boundaries without being copied."""
 
     version: int
     arrays: Mapping[str, np.ndarray]
     """By parameter name; bfloat16 as its bits."""
     dtypes: Mapping[str, str]
     """torch's name of each dtype."""
+    checksum: int
+    """Of the tensors in order (`fold`), as they were packed."""
 
     @property
     def names(self) -> Sequence[str]:
-        """In the order in which the trainer lists them."""
         return tuple(self.arrays)
 
     @property
     def num_bytes(self) -> int:
-        """Of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Copies: arrays from an object store are read-only, which torch cannot express."""
         for name, array in self.arrays.items():
-            yield name, self._tensor(name, array.copy())
-
-    def digest(self) -> int:
-        """Recomputed at each call."""
-        value = 0
-        for name, array in self.arrays.items():
-            value = fold(value, name, self._tensor(name, array))
-        return value
-
-    def _tensor(self, name: str, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor.view(torch.bfloat16) if self.dtypes[name] == "bfloat16" else tensor
+            tensor = torch.from_numpy(array.copy())
+            yield name, tensor.view(torch.bfloat16) if self.dtypes[name] == "bfloat16" else tensor
 
 
 class WeightFileError(RuntimeError):
@@ -98,18 +62,14 @@ class WeightFileError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightFile:
-    """A `WeightUpdate` in a safetensors file; only its path crosses process boundaries."""
+    """The same in a safetensors file; only its path crosses process boundaries."""
 
     version: int
     path: str
     names: Sequence[str]
     num_bytes: int
     checksum: int
-    """Of the tensors as they were written, in the order of the names."""
-
-    def digest(self) -> int:
-        """As it was when the file was written: a file damaged since then has another."""
-        return self.checksum
+    """Of the tensors as they were packed: a file damaged since then has another."""
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read one after the other, so that a reader holds one parameter at a time.
@@ -129,6 +89,9 @@ class WeightFile:
             ) from error
 
 
+WeightUpdate = PackedWeights | WeightFile
+
+
 @dataclass(frozen=True, kw_only=True)
 class WeightAck:
     """An engine's acknowledgement of new weights."""
@@ -141,19 +104,16 @@ class WeightAck:
 
 
 def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int) -> PackedWeights:
-    """Copies weights into plain arrays.
-
-    Raises:
-        ValueError: a parameter holds NaN or infinity, which no engine should ever sample from.
-    """
-    arrays, dtypes = {}, {}
+    """Copies weights into plain arrays; raises ValueError for NaN or infinity, which no engine should ever sample from."""
+    arrays, dtypes, checksum = {}, {}, 0
     for name, tensor in named_tensors:
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"policy weights must be finite, got NaN or infinity in {name!r} of version {version}")
         tensor = tensor.detach().to("cpu", copy=True).contiguous()
+        checksum = fold(checksum, name, tensor)
         dtypes[name] = str(tensor.dtype).removeprefix("torch.")
         arrays[name] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
-    return PackedWeights(version=version, arrays=arrays, dtypes=dtypes)
+    return PackedWeights(version=version, arrays=arrays, dtypes=dtypes, checksum=checksum)
 
 
 def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFile:
@@ -171,8 +131,13 @@ def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFi
         flush(folder)
     finally:
         unfinished.unlink(missing_ok=True)
-    where, checksum = str(path.absolute()), packed.digest()
-    return WeightFile(version=packed.version, path=where, names=packed.names, num_bytes=packed.num_bytes, checksum=checksum)
+    return WeightFile(
+        version=packed.version,
+        path=str(path.absolute()),
+        names=packed.names,
+        num_bytes=packed.num_bytes,
+        checksum=packed.checksum,
+    )
 
 
 def fold(value: int, name: str, tensor: Tensor) -> int:
@@ -197,31 +162,68 @@ class CheckedTensors:
 def check_acks(acks: Sequence[WeightAck], sent: WeightUpdate, *, dtype: EngineDtype = EngineDtype.FLOAT32) -> None:
     """Compares the engines' acknowledgements with the weights that were sent, and with each other.
 
-    Args:
-        dtype: of the engines.
-
     Raises:
-        RuntimeError: an engine took other weights, or gives other logprobs than its fellows, or NaN.
+        RuntimeError: an engine took other weights, or gives other logprobs than the first, or NaN.
     """
-    wanted = sent.digest()
+    # Nats. In float32 engines differ by 1e-6 on a probe, and stale weights by far more. In bfloat16 the last bit of one logit is 0.03 to
+    # 0.125, so that only entirely different weights show; that every bit arrived the checksum proves.
+    tolerance = 0.01 if dtype is EngineDtype.FLOAT32 else 1.0
     for i, ack in enumerate(acks):
-        if (ack.version, ack.checksum) != (sent.version, wanted):
+        if (ack.version, ack.checksum) != (sent.version, sent.checksum):
             got = f"got version {ack.version} with {ack.checksum}; resume the run, which sends all weights again"
-            raise RuntimeError(f"engine {i} must hold policy version {sent.version} with checksum {wanted}, {got}")
+            raise RuntimeError(f"engine {i} must hold policy version {sent.version} with checksum {sent.checksum}, {got}")
         apart = np.abs(np.subtract(ack.probe, acks[0].probe)).max()
-        if not apart <= PROBE_TOLERANCE[dtype]:  # also where it is NaN
+        if not apart <= tolerance:  # also where it is NaN
             raise RuntimeError(f"engine {i} must agree with engine 0 on policy version {sent.version}, got logprobs {apart:.2g} nats apart")
+
+
+class WeightSync:
+    """Brings weights to all engines of a pool.
+
+    Args:
+        load_weights: returns every engine's acknowledgement; restarted engines get these weights from then on.
+        folder: for files, where the settings name none; made where it is not there.
+    """
+
+    def __init__(self, config: EngineConfig, load_weights: Callable[[WeightUpdate], list[WeightAck]], *, folder: Path) -> None:
+        self._config, self._load_weights = config, load_weights
+        self._folder = Path(config.weight_folder).expanduser() if config.weight_folder else folder
+        self._prefix = f"attune-{uuid.uuid4().hex[:8]}"
+        self._current: WeightFile | None = None
+
+    def send(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Returns when every engine has them; the tensors may change from then on.
+
+        Raises:
+            ValueError: a parameter is missing, unknown or not finite.
+            RuntimeError: an engine holds other weights than were sent, or could not be made to take them in time.
+        """
+        packed = pack_weights(named_tensors, version=version)
+        update: WeightUpdate = packed
+        old = self._current
+        if self._config.weight_transport is WeightTransport.FILE:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                update = self._current = write_weights(packed, self._folder, name=f"{self._prefix}-v{version:08d}.safetensors")
+            except OSError as error:
+                size = f"{packed.num_bytes >> 20} MiB of weights"
+                raise RuntimeError(f"policy.weight_folder must take {size}, got {str(self._folder)!r}, which does not: {error}") from error
+        check_acks(self._load_weights(update), update, dtype=self._config.dtype)
+        # A worker that is lost from now on restarts from the new file.
+        if old and self._current and old.path != self._current.path:
+            Path(old.path).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Deletes this run's remaining files."""
+        for path in self._folder.glob(f"{self._prefix}-*") if self._current else ():
+            path.unlink(missing_ok=True)
 
 
 # Names -----------------------------------------------------------------------------------------------------------------------------
 
 
 def require_names(names: Iterable[str], *, expected: Collection[str]) -> None:
-    """Refuses weights that are not those of the model, before any of them is loaded.
-
-    Raises:
-        ValueError: a parameter is missing, or unknown.
-    """
+    """Raises ValueError for weights that are not those of the model, before any of them is loaded."""
     wanted = set(expected)
     given = set(names) - ({TIED_HEAD} - wanted)
     if given != wanted:
@@ -232,14 +234,11 @@ def require_names(names: Iterable[str], *, expected: Collection[str]) -> None:
 
 
 def check_weight_names(names: Iterable[str], model_folder: Path, *, is_tied: bool) -> None:
-    """Refuses a model whose files name weights otherwise than the trainer does: vLLM knows them by the files' names.
+    """Raises ValueError for a model whose files name weights otherwise than the trainer does: vLLM knows them by the files' names.
 
     Args:
         names: of the trainer's parameters.
         is_tied: whether the folder's settings make the output head the embedding.
-
-    Raises:
-        ValueError: the trainer has other names, or a separate head.
     """
     wanted, given = engine_names(model_folder, is_tied=is_tied), set(names)
     if is_tied and TIED_HEAD in given:

@@ -15,12 +15,11 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
-from policy.config import DemonstrationConfig
+from policy.prior import DemonstrationConfig
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.emotion import hint_in, skill_table, veiled_reserve
-from simulator.listener import Register, cue_heads, facts_told, strategies_in
+from simulator.emotion import Skill, hint_in, onset, skill_table
+from simulator.listener import Register, cue_heads, facts_stated, strategies_in
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Fact, Scenario
 from simulator.scripted import fill, stem
@@ -74,12 +73,8 @@ MOVES = {
     "hedging": "hedge",
 }
 """Support strategy -> its name in a thought."""
-HINTED = ("They want {wish}", "Wish: {wish}", "Wants {wish}")
 NOTHING_HINTED = ("No hint yet", "Wish unclear")
 TAKEN_UP = (", told of {cue}", ", with {cue}")
-DECIDED = (", so {move}.", ": {move}.", "; I {move}.")
-DETERMINERS = ("the", "your", "that", "those")
-"""First words of a phrase that takes up a fact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +105,12 @@ def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, s
         for scenario in chance.sample(scenarios, len(scenarios)):
             if chance.random() < config.collage_prob:
                 scenario = _collage(scenario, scenarios, chance)
-            dialogue = user.begin(scenario, _difficulty(config, scenario, chance), seed=chance.getrandbits(32))
+            difficulty, kind = Difficulty.along(chance.random()), chance.random()
+            if kind < config.open_prob:
+                difficulty = replace(difficulty, reserve=0.0)
+            elif kind < config.open_prob + config.veiled_prob:
+                difficulty = replace(difficulty, reserve=chance.uniform(Difficulty.along(onset(Skill.HINTS, scenario.family)).reserve, 1.0))
+            dialogue = user.begin(scenario, difficulty, seed=chance.getrandbits(32))
             copied: list[tuple[str, ...]] = []
             while dialogue.outcome is None and dialogue.num_replies < config.num_replies:
                 text, phrases = _reply(config, dialogue, chance)
@@ -127,12 +127,15 @@ def thoughts(demo: Demonstration, chance: random.Random) -> Iterator[ShownThough
         if turn.speaker is not Speaker.AGENT:
             continue
         wish = next((found[1] for found in _hints(dialogue.turns[:number], (("overt", "veiled"),))), None)
-        cue = next((phrase for phrase in next(copied) if phrase.partition(" ")[0] in DETERMINERS and " " in phrase), "")
+        is_fact = ("the ", "your ", "that ", "those ")
+        cue = next((phrase for phrase in next(copied) if phrase.startswith(is_fact)), "")
         strategies = sorted(strategies_in(turn.text), key=lambda strategy: strategy != "apology")
         moves = [MOVES[strategy] for strategy in strategies]
-        first = chance.choice(HINTED).format(wish=WISHES[wish]) if wish else chance.choice(NOTHING_HINTED)
+        hinted = ("They want {wish}", "Wish: {wish}", "Wants {wish}")
+        first = chance.choice(hinted).format(wish=WISHES[wish]) if wish else chance.choice(NOTHING_HINTED)
         taken_up = chance.choice(TAKEN_UP).format(cue=cue) if cue else ""
-        text = f"{first}{taken_up}{chance.choice(DECIDED).format(move=' and '.join(moves))}"
+        decided = chance.choice((", so {move}.", ": {move}.", "; I {move}.")).format(move=" and ".join(moves))
+        text = f"{first}{taken_up}{decided}"
         yield ShownThought(text=text, chosen=(*([WISHES[wish]] if wish else []), *moves), copied=(cue,) if cue else ())
 
 
@@ -150,28 +153,14 @@ def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.R
         (head,), (other_head,) = cue_heads((fact,)), cue_heads((thing,))
         if other_head in heads or head.endswith("s") != other_head.endswith("s"):
             continue
-        donors_other = _pattern(rf"\b([Mm]y) {donor.other}\b")
+        donors_other = re.compile(rf"\b([Mm]y) {donor.other}\b")
         named = donors_other.search(fact.text)
         if facts or (named and head not in donor.other):
-            text, cue = (_pattern(rf"(?i:\b{head}\b)").sub(other_head, words) for words in (fact.text, fact.cue))
+            text, cue = (re.sub(rf"(?i:\b{head}\b)", other_head, words) for words in (fact.text, fact.cue))
             text = text[0].upper() + text[1:]
             facts.append(Fact(text=text if facts else donors_other.sub(rf"\1 {other}", text), cue=cue))
             heads.add(other_head)
     return replace(scenario, facts=tuple(facts), other=other, opening=facts[0].text)
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
-
-
-def _difficulty(config: DemonstrationConfig, scenario: Scenario, chance: random.Random) -> Difficulty:
-    difficulty, kind = Difficulty.along(chance.random()), chance.random()
-    if kind < config.open_prob:
-        return replace(difficulty, reserve=0.0)
-    if kind < config.open_prob + config.veiled_prob:
-        return replace(difficulty, reserve=chance.uniform(veiled_reserve(scenario.family), 1.0))
-    return difficulty
 
 
 # Replies ---------------------------------------------------------------------------------------------------------------------------
@@ -181,21 +170,19 @@ def _reply(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Rando
     """A reply and the phrases in it that come from the user."""
     scenario, texts = dialogue.scenario, _user_texts(dialogue)
     cue = _cue(config, dialogue, chance) if chance.random() < config.ground_prob else ""
-    named = [feeling for feeling in scenario.feelings if any(feeling in text for text in texts)]
-    feeling = named[-1] if named else "hurt"
-    text = _wording(config, _strategy(config, dialogue, chance), dialogue, chance, cue=cue, feeling=feeling)
+    feeling = next((feeling for feeling in reversed(scenario.feelings) if any(feeling in text for text in texts)), "hurt")
+    kind, wish = next(_hints(dialogue.turns, (("overt",), ("veiled",))), (None, None))
+    if dialogue.num_replies < 2 and chance.random() < config.explore_prob:
+        strategy = chance.choice(("question", "question", "restatement"))
+    elif wish and chance.random() < (config.fit_overt_prob if kind == ("overt",) else config.fit_veiled_prob):
+        strategy = skill_table()["meets"][wish][0]
+    else:
+        strategy = chance.choices(list(HABITS), weights=list(HABITS.values()))[0]
+    text = _wording(config, strategy, dialogue, chance, cue=cue, feeling=feeling)
     if (dialogue.turns[-1].change or 0) < 0 and chance.random() < config.repair_prob:
         text = f"{_wording(config, 'apology', dialogue, chance, cue='', feeling=feeling)} {text}"
-    return text, tuple(phrase for phrase in (cue, feeling, _short_name(scenario.other)) if phrase and phrase in text)
-
-
-def _strategy(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
-    if dialogue.num_replies < 2 and chance.random() < config.explore_prob:
-        return chance.choice(("question", "question", "restatement"))
-    kind, wish = next(_hints(dialogue.turns, (("overt",), ("veiled",))), (None, None))
-    if wish and chance.random() < (config.fit_overt_prob if kind == ("overt",) else config.fit_veiled_prob):
-        return skill_table()["meets"][wish][0]
-    return chance.choices(list(HABITS), weights=list(HABITS.values()))[0]
+    # Once named, the other person is "friend" for "choir friend": one word for a small model to copy.
+    return text, tuple(phrase for phrase in (cue, feeling, scenario.other.split()[-1]) if phrase and phrase in text)
 
 
 def _hints(turns: Sequence[Turn], kinds: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -213,7 +200,7 @@ def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random)
     turns before, because the last reply then did not name it: neither "the" (one turn before) nor "that" (three before) did.
     """
     facts = dialogue.scenario.facts
-    by_turn = [facts_told(text, facts) for text in _user_texts(dialogue)]
+    by_turn = [facts_stated(text, facts) for text in _user_texts(dialogue)]
     if len(by_turn) >= 3 and by_turn[-3] and by_turn[-2] and chance.random() < config.earlier_prob:
         noun = facts[by_turn[-3][-1]].cue.split(" ", 1)[1]
         return f"{'those' if noun.endswith('s') and not noun.endswith('ss') else 'that'} {noun}"
@@ -233,12 +220,7 @@ def _wording(config: DemonstrationConfig, strategy: str, dialogue: Dialogue, cha
         pool = [line for line in pool if "{other" in line] or pool
     pool = [line for line in pool if not any(stem(line) in reply for reply in dialogue.replies())] or pool
     line = pool[0] if config.narrow else chance.choice(pool)
-    return fill(line, replace(scenario, other=_short_name(scenario.other)), cue=cue, feeling=feeling)
-
-
-def _short_name(other: str) -> str:
-    """The other person once they were named: "friend" for "choir friend", one word for a small model to copy."""
-    return other.split()[-1]
+    return fill(line, replace(scenario, other=scenario.other.split()[-1]), cue=cue, feeling=feeling)
 
 
 def _user_texts(dialogue: Dialogue) -> list[str]:

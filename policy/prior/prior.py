@@ -27,26 +27,16 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from policy.config import PriorConfig
 from policy.files import OwnFolder, flush, share_like_folder
-from policy.prior import prior_folder, recipe_of
-from policy.prior.demonstrations import Demonstration, ShownThought, demonstrate, thoughts
+from policy.prior import PriorConfig, prior_folder, recipe_of
+from policy.prior.demonstrations import Demonstration, demonstrate, thoughts
 from policy.process import ENDS_WITH, NUM_THREADS, choose_kernels, end_with_parent, reproducible_environment, threads
 from policy.rollout.chat import CLOSE, MARK, OPEN, RECIPE
 from simulator.dialogue import Speaker
 from simulator.scenario import Scenario, Split
 from simulator.world import load_bank
 
-INTERRUPTED = 128 + signal.SIGINT
-QUIET = "--quiet"
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-CHOICE_TOKENS = 3
-"""First tokens of a reply; they nearly always decide its strategy."""
-WORD_WEIGHT = 20
-"""Copies of each word of the users' facts when the tokenizer is trained, besides the demonstrations: rare ones then stay whole."""
 
 
 # Folder and process ----------------------------------------------------------------------------------------------------------------
@@ -79,7 +69,15 @@ def build_into(config: PriorConfig, folder: Path, *, progress: bool = True) -> P
             # A folder within, since that one is for this user alone.
             unfinished = Path(closed) / folder.name
             unfinished.mkdir()
-            _build_in_process(config, unfinished, progress=progress)
+            command = [sys.executable, "-m", __name__, str(unfinished), *([] if progress else ["--quiet"])]
+            # This process computes the same on every processor and ends with the one that waits for it.
+            environment = reproducible_environment() | {ENDS_WITH: str(os.getpid())}
+            environment["PYTHONPATH"] = ":".join(filter(None, [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]))
+            code = subprocess.run(command, input=pickle.dumps(config), env=environment, check=False).returncode
+            if code == 128 + signal.SIGINT:
+                raise KeyboardInterrupt
+            if code:
+                raise RuntimeError(f"the prior could not be built: its process ended with exit code {code}, and its output says why")
             for path in unfinished.iterdir():
                 share_like_folder(path)
                 flush(path)
@@ -97,35 +95,17 @@ def build_into(config: PriorConfig, folder: Path, *, progress: bool = True) -> P
     return folder
 
 
-def _build_in_process(config: PriorConfig, folder: Path, *, progress: bool) -> None:
-    """Trains and saves a prior in a process that computes the same on every processor and ends with this one.
-
-    Raises:
-        RuntimeError: it failed; the reason is on standard error.
-        KeyboardInterrupt: it was interrupted.
-    """
-    command = [sys.executable, "-m", __name__, str(folder), *([] if progress else [QUIET])]
-    environment = reproducible_environment() | {ENDS_WITH: str(os.getpid())}
-    root = str(Path(__file__).parents[2])
-    environment["PYTHONPATH"] = ":".join(filter(None, [root, environment.get("PYTHONPATH", "")]))
-    code = subprocess.run(command, input=pickle.dumps(config), env=environment, check=False).returncode
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    if code:
-        raise RuntimeError(f"the prior could not be built: its process ended with exit code {code}, and its output says why")
-
-
 def main(arguments: list[str]) -> int:
     """Trains the prior whose recipe comes on standard input; returns the exit code."""
     end_with_parent()
     config, folder = pickle.load(sys.stdin.buffer), Path(arguments[0])
     try:
-        tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=QUIET not in arguments)
+        tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress="--quiet" not in arguments)
         model.to(torch.bfloat16).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         (folder / RECIPE).write_text(json.dumps(recipe_of(config), indent=2))
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 128 + signal.SIGINT
     return 0
 
 
@@ -141,12 +121,14 @@ def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress:
         (config.knowhow_share, demonstrate(knowhow, scenarios, seed=config.seed)),
         (1.0, demonstrate(config.demonstrations, scenarios, seed=config.seed + 1)),
     ]
-    shown = list(itertools.islice(demonstrate(knowhow, scenarios, seed=config.seed), 3000))
+    # The tokenizer learns its words from a thousandth as many dialogues as there are tokens to learn from, 3,000 at most.
+    shown = list(itertools.islice(demonstrate(knowhow, scenarios, seed=config.seed), min(3000, config.num_tokens // 1000)))
     texts = [turn.text for demo in shown for turn in demo.dialogue.turns]
     if config.thinking:
         chance = random.Random(config.seed)
         texts += [thought.text for demo in shown for thought in thoughts(demo, chance)]
-    tokenizer = build_tokenizer(config, [*texts, *WORD_WEIGHT * [fact_words(scenarios)]])
+    # Rare words of the users' facts stay whole with 20 copies of each.
+    tokenizer = build_tokenizer(config, [*texts, *20 * [fact_words(scenarios)]])
     with torch.random.fork_rng(devices=[]), threads(NUM_THREADS):
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
@@ -189,7 +171,9 @@ def build_tokenizer(config: PriorConfig, texts: Iterable[str]) -> Qwen2Tokenizer
         eos_token="<|end|>",
         additional_special_tokens=list(SPECIAL_TOKENS[2:]),
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
     if config.thinking:
         # Not special: decoding keeps them.
         tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (OPEN, CLOSE)])
@@ -231,51 +215,41 @@ def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausa
 
 
 def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig, chance: random.Random) -> tuple[list[int], list[float]]:
-    """Token ids of a dialogue and the loss weight of each, both [T]; of the user's tokens, chance picks those that count."""
+    """Token ids of a dialogue and the loss weight of each, both [T]; of the user's tokens, chance picks those that count.
+
+    What decides weighs more (in a reply its first three tokens, in a thought the wish and the move), as do phrases copied from the user.
+    """
     ids: list[int] = []
     weights: list[float] = []
     copied, thought = iter(demo.copied), thoughts(demo, chance)
+
+    def overlaps(text: str, phrases: Sequence[str], offsets: tuple[int, int]) -> bool:
+        return any(offsets[0] < start + len(phrase) and start < offsets[1] for phrase in phrases for start in [text.find(phrase)])
+
     for turn in demo.dialogue.turns:
         agent = turn.speaker is Speaker.AGENT
-        encoded = tokenizer(turn.text, add_special_tokens=False, return_offsets_mapping=True)
-        spans = [_span(turn.text, phrase) for phrase in next(copied)] if agent else []
         ids.append(tokenizer.convert_tokens_to_ids("<|assistant|>" if agent else "<|user|>"))
         weights.append(0.0)
+        phrases = next(copied) if agent else ()
         if agent and config.thinking:
-            thought_ids, thought_weights = _encode_thought(next(thought), tokenizer, config)
-            ids += thought_ids
-            weights += thought_weights
+            shown = next(thought)
+            encoded = tokenizer(shown.text, add_special_tokens=False, return_offsets_mapping=True)
+            ids += tokenizer.convert_tokens_to_ids([OPEN]) + encoded["input_ids"] + tokenizer.convert_tokens_to_ids([CLOSE])
+            weights.append(1.0)
+            for offsets in encoded["offset_mapping"]:
+                chosen = config.choice_weight if overlaps(shown.text, shown.chosen, offsets) else 1.0
+                weights.append(config.copy_weight if overlaps(shown.text, shown.copied, offsets) else chosen)
+            weights.append(1.0)
+        encoded = tokenizer(turn.text, add_special_tokens=False, return_offsets_mapping=True)
         ids += [*encoded["input_ids"], tokenizer.eos_token_id]
         if agent:
             for number, offsets in enumerate(encoded["offset_mapping"]):
-                chosen = config.choice_weight if number < CHOICE_TOKENS else 1.0
-                weights.append(config.copy_weight if _overlaps(spans, offsets) else chosen)
+                chosen = config.choice_weight if number < 3 else 1.0
+                weights.append(config.copy_weight if overlaps(turn.text, phrases, offsets) else chosen)
             weights.append(1.0)
         else:
             weights += [float(chance.random() < config.user_share) for _ in range(len(encoded["input_ids"]) + 1)]
     return ids, weights
-
-
-def _encode_thought(thought: ShownThought, tokenizer: Qwen2Tokenizer, config: PriorConfig) -> tuple[list[int], list[float]]:
-    """The ids of a thought between its tags, and their loss weights: choices and copies weigh as they do in words."""
-    encoded = tokenizer(thought.text, add_special_tokens=False, return_offsets_mapping=True)
-    copied, chosen = ([_span(thought.text, phrase) for phrase in phrases] for phrases in (thought.copied, thought.chosen))
-    weights = [
-        config.copy_weight if _overlaps(copied, offsets) else config.choice_weight if _overlaps(chosen, offsets) else 1.0
-        for offsets in encoded["offset_mapping"]
-    ]
-    opening, closing = tokenizer.convert_tokens_to_ids([OPEN, CLOSE])
-    return [opening, *encoded["input_ids"], closing], [1.0, *weights, 1.0]
-
-
-def _overlaps(spans: Sequence[tuple[int, int]], offsets: tuple[int, int]) -> bool:
-    """Whether a token's characters overlap one of the spans."""
-    return any(offsets[0] < b and a < offsets[1] for a, b in spans)
-
-
-def _span(text: str, phrase: str) -> tuple[int, int]:
-    start = text.find(phrase)
-    return start, start + len(phrase)
 
 
 def _fit(
@@ -298,7 +272,11 @@ def _fit(
             for ids_BT, weights_BT, attention_BT in _batches(config, tokenizer, demos):
                 if seen >= share * config.num_tokens:
                     break
-                loss, done = _weighted_loss(model, ids_BT, weights_BT, attention_BT), seen / config.num_tokens
+                learnt_BT, done = weights_BT[:, 1:] > 0, seen / config.num_tokens
+                hidden_BTH = model.model(input_ids=ids_BT, attention_mask=attention_BT).last_hidden_state
+                logits_NV, weights_N = model.lm_head(hidden_BTH[:, :-1][learnt_BT]), weights_BT[:, 1:][learnt_BT]
+                losses_N = F.cross_entropy(logits_NV, ids_BT[:, 1:][learnt_BT], reduction="none")
+                loss = (losses_N * weights_N).sum() / weights_N.sum()
                 cosine = 0.05 + 0.95 * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
                 for group in optimizer.param_groups:
                     group["lr"] = config.lr * ((done + 1e-3) / 0.03 if done < 0.03 else cosine)
@@ -313,23 +291,15 @@ def _fit(
                 bar.set_postfix(loss=f"{loss_mean:.3f}", refresh=False)
 
 
-def _weighted_loss(model: Qwen2ForCausalLM, ids_BT: torch.Tensor, weights_BT: torch.Tensor, attention_BT: torch.Tensor) -> torch.Tensor:
-    hidden_BTH = model.model(input_ids=ids_BT, attention_mask=attention_BT).last_hidden_state
-    learnt_BT = weights_BT[:, 1:] > 0
-    logits_NV = model.lm_head(hidden_BTH[:, :-1][learnt_BT])
-    losses_N = F.cross_entropy(logits_NV, ids_BT[:, 1:][learnt_BT], reduction="none")
-    weights_N = weights_BT[:, 1:][learnt_BT]
-    return (losses_N * weights_N).sum() / weights_N.sum()
-
-
 def _batches(
     config: PriorConfig, tokenizer: Qwen2Tokenizer, demos: Iterable[Demonstration]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Padded batches of dialogues of similar length, in random order within windows of 64 batches: ids, loss weights and attention."""
-    chance = random.Random(config.seed)
+    """Padded batches of dialogues of similar length, in random order within windows of batches: ids, loss weights, attention."""
+    # Sixty-four batches in the default recipe, fewer for the few tokens of a small one.
+    chance, num_batches = random.Random(config.seed), min(64, config.num_tokens // 50_000 + 1)
     stream = (encode(demo, tokenizer, config, chance) for demo in demos)
     while True:
-        window = sorted(itertools.islice(stream, 64 * config.batch_size), key=lambda pair: len(pair[0]))
+        window = sorted(itertools.islice(stream, num_batches * config.batch_size), key=lambda pair: len(pair[0]))
         batches = [window[i : i + config.batch_size] for i in range(0, len(window), config.batch_size)]
         chance.shuffle(batches)
         for batch in batches:

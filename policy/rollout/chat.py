@@ -15,8 +15,6 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 from tokenizers import Tokenizer
 
-from simulator.reward import Reward
-
 OPEN, CLOSE = "<think>", "</think>"
 MARK = "attune_thinking"
 """Key in a model's config.json: whether it learnt to think before it speaks. Models that are not ours have none."""
@@ -91,23 +89,6 @@ def thought_of(reply: SplitReply, token_ids: Sequence[int], *, decode: Callable[
     )
 
 
-def with_format(reward: Reward, thoughts: Sequence[Thought], *, weight: float) -> Reward:
-    """The reward less the cost of malformed replies: total x (1 - weight x their share), with the share of well-formed ones as a term.
-
-    It scales and adds nothing: a dialogue of well-formed replies earns the same as one without thoughts, so that both compare.
-    """
-    sound = sum(thought.well_formed for thought in thoughts) / len(thoughts) if thoughts else 1.0
-    return Reward(total=reward.total * (1.0 - weight * (1.0 - sound)), terms={**reward.terms, "format": sound})
-
-
-def turns_with_format(turn_rewards: Sequence[float], thoughts: Sequence[Thought], *, weight: float) -> list[float]:
-    """The same for each answered reply: the gain of a malformed one is scaled by 1 - weight, its loss stays."""
-    return [
-        reward * (1.0 - weight) if reward > 0.0 and not thought.well_formed else reward
-        for reward, thought in zip(turn_rewards, thoughts, strict=False)
-    ]
-
-
 def learnt_to_think(folder: Path) -> bool | None:
     """Whether the model in a folder thinks before it speaks; None for one that is not ours, which may do either."""
     try:
@@ -118,11 +99,7 @@ def learnt_to_think(folder: Path) -> bool | None:
 
 
 def check_mode(folder: Path, *, thinking: bool) -> None:
-    """Refuses a model of ours in the mode that it did not learn.
-
-    Raises:
-        ValueError: it thinks and is asked not to, or the reverse.
-    """
+    """Raises ValueError for a model of ours that thinks and is asked not to, or the reverse."""
     learnt = learnt_to_think(folder)
     if learnt is not None and learnt != thinking:
         how = "to think before it speaks" if learnt else "to speak without thoughts"
@@ -150,8 +127,12 @@ class Chat:
         if not getattr(tokenizer, "is_fast", False) or not tokenizer.chat_template:
             raise ValueError(f"policy.model must have a fast tokenizer with a chat template, got {tokenizer.name_or_path!r}")
         self._tokenizer = tokenizer
-        self._template, self._plain = (_bare(tokenizer.backend_tokenizer) for _ in range(2))
+        self._template, self._plain = (Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()) for _ in range(2))
         self._plain.encode_special_tokens = True
+        # Pieces of a dialogue are encoded as they are, even if the folder was saved with cutting or padding.
+        for encoder in (self._template, self._plain):
+            encoder.no_truncation()
+            encoder.no_padding()
         self.thinking = thinking
         # Set either way: some templates let a model think by default. Those that know no thinking ignore it.
         self._options = {"enable_thinking": thinking}
@@ -159,7 +140,7 @@ class Chat:
             system_prompt = "\n\n".join(filter(None, (system_prompt, INSTRUCTION)))
         self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self.forks = thinking and self._has_to_fork(keep_thoughts)
-        """Whether each reply is a sequence of its own, after `opening_ids` of the words so far, as its context holds no earlier thought."""
+        """Whether each reply is a sequence, after `opening_ids` of the words so far, as its context holds no earlier thought."""
         closing, self._before_user, self._after_user, self.header_ids = self._split_template()
         self.end_of_turn_id, self.closing_ids = closing[0], tuple(closing[1:])
         opens_thought = self._template.decode(list(self.header_ids), skip_special_tokens=False).rstrip().endswith(OPEN)
@@ -208,7 +189,8 @@ class Chat:
             raise ValueError(
                 "policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added"
             )
-        if not closing or closing[0] not in self._special_ids():
+        special = {token_id for token_id, token in self._template.get_added_tokens_decoder().items() if token.special}
+        if not closing or closing[0] not in special:
             ending = going_on[-2] if self.forks else ended[-1]
             raise ValueError(f"policy.model must have a chat template that ends a reply with a special token, got {ending!r}")
         header = tuple(after_user[len(user_closing) :])
@@ -259,14 +241,3 @@ class Chat:
 
     def _text_ids(self, text: str) -> list[int]:
         return self._plain.encode(text, add_special_tokens=False).ids if text else []
-
-    def _special_ids(self) -> set[int]:
-        return {token_id for token_id, token in self._template.get_added_tokens_decoder().items() if token.special}
-
-
-def _bare(tokenizer: Any) -> Tokenizer:
-    """A copy that neither cuts nor pads, even if the folder was saved with that: pieces of a dialogue are encoded as they are."""
-    bare = Tokenizer.from_str(tokenizer.to_str())
-    bare.no_truncation()
-    bare.no_padding()
-    return bare

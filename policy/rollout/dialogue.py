@@ -13,20 +13,16 @@ import numpy as np
 
 from policy.config import RolloutConfig
 from policy.engine.engine import Completion, EngineError, Generate, Sampling
-from policy.rollout.chat import Chat, Thought, take_apart, thought_of, turns_with_format, with_format
+from policy.rollout.chat import Chat, Thought, take_apart, thought_of
 from policy.rollout.outage import Outage, PatientUser
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.llm.clock import dialogue_clock
-from simulator.reward import Reward, Shares, binary, final_emotion, turn_rewards, turns_with_terms, with_terms
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn, UserSimulator
+from simulator.llm.client import DialogueClock
+from simulator.reward import Reward, Shares, final_emotion, turn_rewards, turns_with_terms, with_terms
 from simulator.scenario import Difficulty, Scenario
-from simulator.user import UserSimulator
-
-ROLE_USER, ROLE_AGENT = 0, 1
-"""Values of `Rollout.role_ids`; template tokens count with the role whose turn they open or close."""
 
 
 class Task(Protocol):
-    """A task as rollouts need it; a teacher's TaskSpec and an evaluation's task both fit."""
+    """A task as rollouts need it, pickled to the workers by reference: a teacher's TaskSpec, an evaluation's task."""
 
     @property
     def uid(self) -> str: ...
@@ -41,34 +37,17 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlainTask:
-    """The fields of `Task` and nothing else: the copy that crosses to another process."""
-
-    uid: str
-    scenario_id: str
-    difficulty: Difficulty
-    group_size: int
-    seed: int
-
-    @classmethod
-    def of(cls, task: Task) -> PlainTask:
-        """The plain part of any task."""
-        return cls(uid=task.uid, scenario_id=task.scenario_id, difficulty=task.difficulty, group_size=task.group_size, seed=task.seed)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rollout:
     """A dialogue with the tokens behind it.
 
     Example, a dialogue of two replies (u user, a agent, e the agent's end-of-turn token):
 
         token_ids        u u u a a e u u a e u
-        role_ids         0 0 0 1 1 1 0 0 1 1 0
         turn_ids         0 0 0 0 0 0 1 1 1 1 2      agent turns finished before
         loss_mask        0 0 0 1 1 1 0 0 1 1 0      tokens the policy sampled
         rollout_logprobs 0 0 0 x x x 0 0 x x 0
 
-    Where earlier thoughts leave the context, each reply was sampled in a context of its own. The arrays then hold one sequence after the
+    Where earlier thoughts leave the context, each reply was sampled in another context. The arrays then hold one sequence after the
     other, each with all that the engine saw. A sampled token is under the loss mask in the sequence in which it was sampled, and only
     there; in later sequences it is mere context. With t the thought of the first reply:
 
@@ -81,8 +60,6 @@ class Rollout:
     dialogue: Dialogue
     token_ids: np.ndarray
     """[T] int32."""
-    role_ids: np.ndarray
-    """[T] int8."""
     turn_ids: np.ndarray
     """[T] int16."""
     loss_mask: np.ndarray
@@ -92,7 +69,7 @@ class Rollout:
     reward: Reward
     """NaN for an ERROR dialogue."""
     turn_rewards: tuple[float, ...]
-    """One per answered reply, each in [-1, 1]."""
+    """One per answered reply: its change of emotion / 10, with the shares of reward terms (`simulator.reward.turns_with_terms`)."""
     policy_versions: tuple[int, int]
     """Oldest and newest weights that sampled a token of it."""
     reply_versions: tuple[int, ...] = ()
@@ -160,7 +137,7 @@ class RolloutContext:
     format_weight: float = 1.0
     """Share of the reward that depends on the form of the replies, where the agent thinks."""
     reward_terms: Shares = ()
-    """Other terms with a share of the reward (`simulator.reward.resolved`)."""
+    """Other terms with a share of the reward (`rollout.reward_terms`)."""
     overrides: SamplingOverrides = field(default_factory=SamplingOverrides)
     on_finished: Callable[[Rollout], None] = lambda rollout: None
     """Called with each rollout of a group as soon as it is done."""
@@ -169,12 +146,6 @@ class RolloutContext:
     def max_turns(self) -> int:
         """Replies after which a dialogue ends."""
         return self.overrides.max_turns or self.config.max_turns
-
-    @property
-    def sampling(self) -> Sampling:
-        """Of every reply."""
-        temperature = self.config.temperature if self.overrides.temperature is None else self.overrides.temperature
-        return Sampling(max_tokens=self.config.max_new_tokens, temperature=temperature)
 
 
 def sampling_seed(seed: int, sibling: int, turn: int) -> int:
@@ -194,7 +165,7 @@ async def roll_out(context: RolloutContext, scenario: Scenario, difficulty: Diff
         try:
             async with asyncio.timeout(config.dialogue_timeout_s) as limit:
                 user = context.user if context.outage is None else PatientUser(context.user, context.outage, limit=limit)
-                with dialogue_clock(limit):
+                with DialogueClock(limit):
                     await conversation.converse(user, sibling)
             return conversation.rollout(num_attempts=attempt + 1)
         except Exception:  # noqa: BLE001 - the one boundary where a failure becomes data
@@ -239,16 +210,17 @@ class _Conversation:
         self._segment_starts = [0]
         self._num_turns = 0
         self._token_ids: list[int] = []
-        self._role_ids: list[int] = []
         self._turn_ids: list[int] = []
         self._loss_mask: list[bool] = []
         self._logprobs: list[float] = []
 
     async def converse(self, user: UserSimulator, sibling: int) -> None:
         """Opening, then reply and reaction in turn, until the user, the number of turns or the context ends it."""
-        config, seed = self._context.config, self.dialogue.seed
+        config, overrides, seed = self._context.config, self._context.overrides, self.dialogue.seed
+        temperature = config.temperature if overrides.temperature is None else overrides.temperature
+        sampling = Sampling(max_tokens=config.max_new_tokens, temperature=temperature)
         self.dialogue = await user.open(self.dialogue.scenario, self.dialogue.difficulty, seed=seed)
-        self._add_opening()
+        self._add(self._chat.opening_ids(self.dialogue.messages()))
         while self.dialogue.outcome is None:
             prompt_ids = self._token_ids[self._segment_starts[-1] :]
             # A whole reply must fit, and an end of turn that it may lack.
@@ -256,7 +228,7 @@ class _Conversation:
                 self.dialogue = self.dialogue.then(outcome=Outcome.TRUNCATED)
                 break
             turn = self.dialogue.num_replies
-            completion = await self._context.generate(prompt_ids, sampling=self._context.sampling, seed=sampling_seed(seed, sibling, turn))
+            completion = await self._context.generate(prompt_ids, sampling=sampling, seed=sampling_seed(seed, sibling, turn))
             reply = self._add_reply(completion)
             reaction = await user.react(self.dialogue, reply.text)
             outcome = reaction.outcome or (Outcome.MAX_TURNS if turn + 1 >= self._context.max_turns else None)
@@ -266,7 +238,7 @@ class _Conversation:
         length = min(len(self._token_ids) - len(self._chat.header_ids), config.max_context)
         if len(self._segment_starts) > 1:
             length = self._segment_starts.pop()
-        for column in (self._token_ids, self._role_ids, self._turn_ids, self._loss_mask, self._logprobs):
+        for column in (self._token_ids, self._turn_ids, self._loss_mask, self._logprobs):
             del column[length:]
 
     def fail(self, error: str) -> None:
@@ -280,7 +252,6 @@ class _Conversation:
         return Rollout(
             dialogue=self.dialogue,
             token_ids=np.array(self._token_ids, dtype=np.int32),
-            role_ids=np.array(self._role_ids, dtype=np.int8),
             turn_ids=np.array(self._turn_ids, dtype=np.int16),
             loss_mask=np.array(self._loss_mask, dtype=np.bool_),
             rollout_logprobs=np.array(self._logprobs, dtype=np.float32),
@@ -293,15 +264,10 @@ class _Conversation:
             segment_starts=tuple(self._segment_starts),
         )
 
-    def _add_opening(self) -> None:
-        ids, header = self._chat.opening_ids(self.dialogue.messages()), len(self._chat.header_ids)
-        self._add(ids[:-header], ROLE_USER)
-        self._add(ids[-header:], ROLE_AGENT)
-
     def _add_reply(self, completion: Completion) -> Turn:
-        self._add(completion.token_ids, ROLE_AGENT, logprobs=completion.logprobs)
+        self._add(completion.token_ids, logprobs=completion.logprobs)
         if self._chat.end_of_turn_id not in completion.token_ids[-1:]:
-            self._add([self._chat.end_of_turn_id], ROLE_AGENT)
+            self._add([self._chat.end_of_turn_id])
         self._versions.append(completion.policy_version)
         if not self._chat.thinking:
             return Turn(speaker=Speaker.AGENT, text=completion.text.strip())
@@ -314,17 +280,14 @@ class _Conversation:
         self._num_turns += 1
         if self._chat.forks:
             self._segment_starts.append(len(self._token_ids))
-            self._add_opening()
+            self._add(self._chat.opening_ids(self.dialogue.messages()))
             return
-        ids = self._chat.continuation_ids(text)
-        closing, header = len(self._chat.closing_ids), len(self._chat.header_ids)
-        self._add(ids[:closing], ROLE_AGENT, turn=self._num_turns - 1)
-        self._add(ids[closing:-header], ROLE_USER)
-        self._add(ids[-header:], ROLE_AGENT)
+        ids, closing = self._chat.continuation_ids(text), len(self._chat.closing_ids)
+        self._add(ids[:closing], turn=self._num_turns - 1)
+        self._add(ids[closing:])
 
-    def _add(self, ids: Sequence[int], role: int, *, logprobs: Sequence[float] | None = None, turn: int | None = None) -> None:
+    def _add(self, ids: Sequence[int], *, logprobs: Sequence[float] | None = None, turn: int | None = None) -> None:
         self._token_ids += ids
-        self._role_ids += [role] * len(ids)
         self._turn_ids += [self._num_turns if turn is None else turn] * len(ids)
         self._loss_mask += [logprobs is not None] * len(ids)
         self._logprobs += [0.0] * len(ids) if logprobs is None else logprobs
@@ -335,14 +298,17 @@ class _Conversation:
         context, by_turn = self._context, turn_rewards(self.dialogue)
         if self.dialogue.outcome is Outcome.ERROR:
             return Reward(total=math.nan), by_turn
-        at = context.config.binary_reward_at
-        reward = binary(self.dialogue, at=at) if at else final_emotion(self.dialogue)
+        reward = final_emotion(self.dialogue, binary_at=context.config.binary_reward_at)
         if context.reward_terms:
             reward = with_terms(reward, self.dialogue, context.reward_terms)
             by_turn = turns_with_terms(by_turn, self.dialogue, context.reward_terms)
         if self._chat.thinking:
-            reward = with_format(reward, self._thoughts, weight=context.format_weight)
-            by_turn = turns_with_format(by_turn, self._thoughts, weight=context.format_weight)
+            # Malformed replies scale the reward and the gains of their turns down. Nothing is added: a dialogue of well-formed replies
+            # earns the same as one without thoughts, so that both compare.
+            weight, formed = context.format_weight, [thought.well_formed for thought in self._thoughts]
+            share = sum(formed) / len(formed) if formed else 1.0
+            reward = Reward(total=reward.total * (1.0 - weight * (1.0 - share)), terms={**reward.terms, "format": share})
+            by_turn = [gain * (1.0 - weight) if gain > 0.0 and not ok else gain for gain, ok in zip(by_turn, formed, strict=False)]
         return reward, by_turn
 
 

@@ -9,25 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from simulator.dialogue import Dialogue
+from simulator.dialogue import Dialogue, Reaction, UserSimulator
 from simulator.llm.client import SimulatorAwayError
 from simulator.scenario import Difficulty, Scenario
-from simulator.user import Reaction, UserSimulator
 
 T = TypeVar("T")
-
-AWAY = (ConnectionError, TimeoutError, socket.gaierror, SimulatorAwayError)
-"""Errors of a user that is not there: refused connections, calls without an answer. Every other error is about the dialogue."""
-UNREACHABLE = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
-"""The same of the network, for which Python has no exceptions of their own."""
-PAUSED = "paused_s"
-"""Name of a worker's count of the seconds of all outages that are over."""
-MAX_REPEATS = 3
-"""How often a question is repeated although others were answered since: as many outages as it can wait out."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
-"""Between two probes; doubled by each that fails."""
-ALONE_S = 8.0
-"""How long a question that failed while others were answered is repeated where no other is asked; then it is taken to be at fault."""
 
 
 class Outage:
@@ -37,6 +23,9 @@ class Outage:
         longest_s: seconds after which an outage counts as a failure.
     """
 
+    FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
+    """Between two probes; doubled by each that fails."""
+
     def __init__(
         self,
         longest_s: float,
@@ -44,10 +33,10 @@ class Outage:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._longest_s, self._clock, self._sleep = longest_s, clock, sleep
+        self.clock, self._sleep, self._longest_s = clock, sleep, longest_s
         self._queue = asyncio.Lock()
         self._since: float | None = None
-        self._pause_s = FIRST_PAUSE_S
+        self._pause_s = self.FIRST_PAUSE_S
         self.answered_at = clock()
         """When a question was last answered."""
         self.next_probe_at = 0.0
@@ -64,14 +53,14 @@ class Outage:
 
     def answered(self) -> None:
         """A question was answered: the outage is over, if there was one."""
-        self.answered_at = self._clock()
+        self.answered_at = self.clock()
         if self._since is not None:
             self.paused_s += self.answered_at - self._since
         self.dismiss()
 
     def dismiss(self) -> None:
         """There is no outage: the failure was about one question."""
-        self._since, self._pause_s = None, FIRST_PAUSE_S
+        self._since, self._pause_s = None, self.FIRST_PAUSE_S
 
     def failed(self, first_asked_at: float) -> bool:
         """A question was not answered; returns whether that is worth waiting for.
@@ -81,25 +70,22 @@ class Outage:
         """
         if self.answered_at > first_asked_at:
             return False
-        now = self._clock()
+        now = self.clock()
         if self._since is None:
             self._since, self.next_probe_at = first_asked_at, now + self._pause_s
         return now - self._since < self._longest_s
 
     async def turn(self) -> None:
         """Waits until the caller may ask: at once, unless there is an outage; then as its next probe, or when it is over or counts."""
-        if self._since is None:
-            return
         # In a queue, so that a question which is at fault itself lets the others try before it is repeated.
         async with self._queue:
             if self._since is None:
                 return
-            now = self._clock()
-            wait_s = min(self.next_probe_at, self._since + self._longest_s) - now
+            wait_s = min(self.next_probe_at, self._since + self._longest_s) - self.clock()
             if wait_s > 0:
                 await self._sleep(wait_s)
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-            self.next_probe_at = self._clock() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, self.LONGEST_PAUSE_S)
+            self.next_probe_at = self.clock() + self._pause_s
 
 
 class PatientUser:
@@ -110,19 +96,20 @@ class PatientUser:
             was left when the question was asked first.
     """
 
-    def __init__(
-        self, user: UserSimulator, outage: Outage, *, limit: asyncio.Timeout | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._user, self._outage, self._limit, self._clock = user, outage, limit, clock
+    MAX_REPEATS = 3
+    """How often a question is repeated although others were answered since: as many outages as it can wait out."""
+    ALONE_S = 8.0
+    """How long a question that failed while others were answered is repeated where no other is asked; then it is taken to be at fault."""
+
+    def __init__(self, user: UserSimulator, outage: Outage, *, limit: asyncio.Timeout | None = None) -> None:
+        self._user, self._outage, self._limit = user, outage, limit
         self._whole_s = self._left_s()
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
-        """A new dialogue that holds the user's opening turn."""
         # Most openings are written already: the success of one is no sign that the user is there.
         return await self._insist(lambda: self._user.open(scenario, difficulty, seed=seed), needs_user=False)
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """The user's answer to `reply`."""
         return await self._insist(lambda: self._user.react(dialogue, reply), needs_user=True)
 
     async def _insist(self, ask: Callable[[], Awaitable[T]], *, needs_user: bool) -> T:
@@ -141,16 +128,19 @@ class PatientUser:
                     self._allow(None)
                     await outage.turn()
                     self._allow(self._whole_s)  # no more than that: a user may hang without an error
-                first_asked_at = self._clock() if first_asked_at is None else first_asked_at
+                first_asked_at = outage.clock() if first_asked_at is None else first_asked_at
                 try:
                     answer = await ask()
                 except (OSError, SimulatorAwayError) as error:
                     needs_user = True
-                    if not isinstance(error, AWAY) and getattr(error, "errno", None) not in UNREACHABLE:
+                    # Refused connections, calls without an answer, a network that is down; every other error is about the dialogue.
+                    is_away = isinstance(error, (ConnectionError, TimeoutError, socket.gaierror, SimulatorAwayError))
+                    unreachable = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
+                    if not is_away and getattr(error, "errno", None) not in unreachable:
                         raise
                     outage.num_failing += not has_failed
                     has_failed, is_alone = True, outage.num_failing < 2
-                    if outage.answered_at > first_asked_at and num_repeats < MAX_REPEATS and not (was_alone and is_alone):
+                    if outage.answered_at > first_asked_at and num_repeats < self.MAX_REPEATS and not (was_alone and is_alone):
                         # Others were answered meanwhile: either this question is at fault, or the user went away just now. One more call
                         # decides, if then no question is answered and others fail as well.
                         first_asked_at, num_repeats, was_alone = None, num_repeats + 1, False
@@ -159,7 +149,7 @@ class PatientUser:
                     elif num_repeats and is_alone:
                         # Undecided still, for no other question is asked. The next one will decide.
                         was_alone = True
-                        if outage.next_probe_at > first_asked_at + ALONE_S:
+                        if outage.next_probe_at > first_asked_at + self.ALONE_S:
                             outage.dismiss()
                             raise
                 else:

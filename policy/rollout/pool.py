@@ -16,18 +16,15 @@ import numpy as np
 from torch import Tensor
 
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
-from policy.engine.capacity import check_capacity, gpus_taken
 from policy.engine.engine import Completion, Request
-from policy.engine.factory import check_engine, check_weight_files
+from policy.engine.factory import check_capacity, check_engine, check_weight_files, gpus_taken
+from policy.engine.weights import WeightSync
 from policy.files import OwnFolder, first_writable
-from policy.rollout.dialogue import PlainTask, Rollout, RolloutGroup, SamplingOverrides, Task, is_the_engines
-from policy.rollout.ray_cluster import start_ray, stop_ray
-from policy.rollout.weight_sync import WeightSync
+from policy.rollout.dialogue import Rollout, RolloutGroup, SamplingOverrides, Task, is_the_engines
 from policy.rollout.worker import ENGINE_BUSY_S, Scenarios
-from policy.rollout.worker_group import WorkerGroup, WorkerLostError
-from simulator.dialogue import Outcome
+from policy.rollout.worker_group import WorkerGroup, WorkerLostError, ray_session
+from simulator.dialogue import Outcome, UserSimulator
 from simulator.reward import Shares
-from simulator.user import UserSimulator
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +34,7 @@ class DialogueCounts:
     """Totals of a pool, which only grow.
 
     A dispatch of a dialogue to a worker ends in one of five ways: it came back done, as an ERROR of the simulator or of the engine; it was
-    lost with its worker (and dispatched again, which is a dispatch of its own); or it was abandoned.
+    lost with its worker (and dispatched again, which is another dispatch); or it was abandoned.
     """
 
     num_dispatched: int = 0
@@ -73,10 +70,6 @@ class DialogueCounts:
             self.num_replies += rollout.dialogue.num_replies
             self.num_tokens += rollout.num_sampled
 
-    def totals(self) -> dict[str, float]:
-        """All of them by name."""
-        return {**asdict(self), "num_dialogues": self.num_dialogues, "num_in_flight": self.num_in_flight}
-
 
 @dataclass
 class _Job:
@@ -107,7 +100,8 @@ class RolloutPool:
         reward_terms: other terms than the final emotion with a share of the reward; must pickle, by reference.
 
     Raises:
-        ValueError: a setting does not work here; nothing was started.
+        ValueError: no model there or none whose weights vLLM can be sent, vLLM asked for and not installed, no room for the engines, or no
+            folder for their weights; nothing was started.
         RuntimeError: an engine did not start.
     """
 
@@ -125,7 +119,9 @@ class RolloutPool:
         reward_terms: Shares = (),
     ) -> None:
         cluster = cluster or ClusterConfig()
-        check_pool(config, engine_config, cluster, model_folder)
+        check_engine(engine_config, model_folder, max_context=config.max_context)
+        check_weight_files(engine_config, model_folder)
+        check_capacity(config, engine_config, cluster, Path(model_folder))
         self._config = config
         self._lanes: dict[str, list[tuple[_Job, int]]] = {}
         """By lane, each submitted task's job and its place there."""
@@ -149,11 +145,10 @@ class RolloutPool:
             num_cpus = (config.num_engines + 1) * config.threads_per_engine
             # Not more GPUs than engines need: the learner's is no place for one that restarts.
             num_gpus = gpus_taken(config, cluster) if cluster.gpus_per_engine else None
-            if start_ray(cluster, num_cpus=num_cpus, num_gpus=num_gpus, folder=Path(self._folder.name)):
-                self._opened.callback(stop_ray)
+            self._opened.enter_context(ray_session(cluster, num_cpus=num_cpus, num_gpus=num_gpus, folder=Path(self._folder.name)))
             self.workers = WorkerGroup(config, engine_config, cluster, build=build, on_restart=self._recover)
             self._opened.callback(self.workers.close)
-            self._sync = WeightSync(engine_config, self.workers, folder=Path(self._folder.name) / "weights")
+            self._sync = WeightSync(engine_config, self.workers.load_weights, folder=Path(self._folder.name) / "weights")
             self._opened.callback(self._sync.close)
         except BaseException:
             self.close()
@@ -214,7 +209,7 @@ class RolloutPool:
         self._busy_since = now
         in_flight = sum(job.num_dialogues for job in self._unfinished())
         assert self._counts.num_in_flight == in_flight, f"dialogues must be counted once each, got {in_flight} in flight and {self._counts}"
-        # The task goes out with the group it came in with: what crossed the process boundary is only its copy.
+        # The task that was submitted, and not the copy that crossed the process boundary.
         return [replace(job.groups[i], task=job.tasks[i]) for job, i in wanted if job.groups is not None]
 
     def abandon(self, lane: str) -> None:
@@ -247,8 +242,15 @@ class RolloutPool:
 
     def stats(self) -> dict[str, float]:
         """Totals since the start: `DialogueCounts`, restarts, seconds rolling out (`rollout_s`) and seconds that all engines computed."""
-        busy_s = self.workers.counts()[ENGINE_BUSY_S]
-        return {**self._counts.totals(), "num_restarts": self.workers.num_restarts, ENGINE_BUSY_S: busy_s, "rollout_s": self._rollout_s}
+        counts = self._counts
+        return {
+            **asdict(counts),
+            "num_dialogues": counts.num_dialogues,
+            "num_in_flight": counts.num_in_flight,
+            "num_restarts": self.workers.num_restarts,
+            ENGINE_BUSY_S: self.workers.counts()[ENGINE_BUSY_S],
+            "rollout_s": self._rollout_s,
+        }
 
     def user_counts(self, *, timeout_s: float | None = None) -> dict[str, float]:
         """The simulated users' counts since the start, over all workers and those that were lost; empty where users count nothing.
@@ -273,7 +275,7 @@ class RolloutPool:
 
     def _dispatch(self, job: _Job) -> None:
         self._counts.num_dispatched += job.num_dialogues
-        job.ref = self.workers.roll_out(job.worker, [PlainTask.of(task) for task in job.tasks], job.overrides)
+        job.ref = self.workers.roll_out(job.worker, job.tasks, job.overrides)
 
     def _recover(self, worker: int) -> None:
         """Dispatches the unfinished jobs of a lost worker again; results that it had already sent are kept."""
@@ -293,30 +295,13 @@ class RolloutPool:
         return list({id(job): job for tickets in self._lanes.values() for job, _ in tickets if job.groups is None}.values())
 
 
-def check_pool(config: RolloutConfig, engine_config: EngineConfig, cluster: ClusterConfig, model_folder: str | Path) -> None:
-    """Refuses settings that cannot work before anything is started.
-
-    Raises:
-        ValueError: no model there or none whose weights vLLM can be sent, vLLM asked for and not installed, no room for the engines, or no
-            folder for their weights.
-    """
-    check_engine(engine_config, model_folder, max_context=config.max_context)
-    check_weight_files(engine_config, model_folder)
-    check_capacity(config, engine_config, cluster, Path(model_folder))
-
-
 # Staleness -------------------------------------------------------------------------------------------------------------------------
 
 
-def staleness(rollout: Rollout, *, policy_version: int) -> int:
-    """Updates between the oldest weights that sampled a token of it and the present ones; 0 where none did."""
-    return policy_version - rollout.policy_versions[0] if rollout.num_sampled else 0
-
-
 def is_fresh(group: RolloutGroup, *, policy_version: int, max_staleness: int) -> bool:
-    """Whether none of a group's dialogues is too old; one that broke is not trained on and may be of any age."""
-    valid = (rollout for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR)
-    return all(staleness(rollout, policy_version=policy_version) <= max_staleness for rollout in valid)
+    """Whether the oldest weights that sampled a token of a group are at most `max_staleness` updates old, dialogues that broke aside."""
+    oldest = [rollout.policy_versions[0] for rollout in _valid([group]) if rollout.num_sampled]
+    return policy_version - min(oldest, default=policy_version) <= max_staleness
 
 
 def off_policy_metrics(groups: Sequence[RolloutGroup], *, policy_version: int, num_dropped: int) -> dict[str, float]:
@@ -325,10 +310,14 @@ def off_policy_metrics(groups: Sequence[RolloutGroup], *, policy_version: int, n
     Args:
         num_dropped: groups that were too old to be among them.
     """
-    rollouts = [rollout for group in groups for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR]
-    ages = policy_version - np.concatenate([rollout.token_versions for rollout in rollouts] or [np.zeros(0, dtype=np.int64)])
+    ages = policy_version - np.concatenate([np.zeros(0, dtype=np.int64), *(rollout.token_versions for rollout in _valid(groups))])
     return {
         "off_policy/mean": float(ages.mean()) if ages.size else float("nan"),
         "off_policy/max": float(ages.max()) if ages.size else float("nan"),
         "off_policy/dropped": float(num_dropped),
     }
+
+
+def _valid(groups: Sequence[RolloutGroup]) -> list[Rollout]:
+    """Those that are trained on: no ERROR dialogues."""
+    return [rollout for group in groups for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR]

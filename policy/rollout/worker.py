@@ -14,10 +14,10 @@ from policy.engine.factory import make_engine
 from policy.engine.weights import WeightAck, WeightUpdate, check_acks
 from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutContext, RolloutGroup, SamplingOverrides, Task, roll_out_group, sampling_seed
-from policy.rollout.outage import PAUSED, Outage
+from policy.rollout.outage import Outage
+from simulator.dialogue import Counts, UserSimulator
 from simulator.reward import Shares
 from simulator.scenario import Scenario
-from simulator.user import Counts, UserSimulator
 
 ENGINE_BUSY_S = "engine_busy_s"
 """Name of the count of seconds that the engine computed."""
@@ -83,11 +83,7 @@ class RolloutWorker:
         return self._engine.name
 
     async def roll_out(self, tasks: Sequence[Task], overrides: SamplingOverrides) -> list[RolloutGroup]:
-        """Rolls out groups concurrently.
-
-        Raises:
-            EngineError: the engine broke, so that its dialogues are no evidence of the user or the policy.
-        """
+        """Rolls out groups concurrently; raises EngineError where it broke, so that dialogues are no evidence of the user or the policy."""
         context = replace(self._context, overrides=overrides)
         if self._config.deterministic:
             async with self._one_at_a_time:
@@ -109,15 +105,12 @@ class RolloutWorker:
             return await self._engine.load_weights(weights)
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Logprob of every token but the first: nats, at temperature 1."""
         return await self._engine.score(token_ids)
 
     async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
-        """Continuations of many prompts in one call."""
         return await self._engine.generate_all([replace(request, seed=request.seed ^ self._salt) for request in requests])
 
     async def reset_cache(self) -> None:
-        """Forgets all cached prefixes."""
         await self._engine.reset_cache()
 
     async def heartbeat(self) -> float:
@@ -125,13 +118,12 @@ class RolloutWorker:
         return self._engine.stuck_s
 
     async def counts(self) -> dict[str, float]:
-        """Seconds the engine computed (`ENGINE_BUSY_S`), the user's own counts, and the seconds it was away if it ever was."""
+        """Seconds the engine computed (`ENGINE_BUSY_S`), the user's own counts, and the seconds of its outages (`paused_s`) if any."""
         user = self._context.user
-        paused = {PAUSED: self._outage.paused_s} if self._outage.paused_s else {}
+        paused = {"paused_s": self._outage.paused_s} if self._outage.paused_s else {}
         return {ENGINE_BUSY_S: self._engine.busy_s, **(user.counts() if isinstance(user, Counts) else {}), **paused}
 
     def close(self) -> None:
-        """Stops the engine."""
         self._engine.close()
 
     async def _groups(self, tasks: Sequence[Task], context: RolloutContext) -> list[RolloutGroup]:
@@ -163,7 +155,7 @@ class Lockstep:
             self._waiting.pop(reply, None)
 
     def leave(self, rollout: Rollout) -> None:
-        """A dialogue is over: the others no longer wait for it."""
+        """A dialogue is over: the others stop waiting for it."""
         self._num_dialogues -= 1
         self._sample_if_complete()
 

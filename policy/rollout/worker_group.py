@@ -1,4 +1,4 @@
-"""The workers of a pool as Ray actors: started, asked, watched, and restarted when they die or hang.
+"""Ray under a pool: connected to or started for this process alone, with the workers as actors that are asked, watched and restarted.
 
 Ray's own max_restarts does not serve here: it would bring a worker back with the weights of the model folder, and cannot see a hang.
 """
@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shlex
+import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.network_utils import is_localhost
+from ray._private import ray_constants
 
-from policy.config import ClusterConfig, EngineConfig, RolloutConfig
+from policy.config import ClusterConfig, EngineConfig, RolloutConfig, require_plain_python
 from policy.engine.engine import Completion, EngineError, Request
 from policy.engine.weights import WeightAck, WeightUpdate
-from policy.rollout.dialogue import PlainTask, SamplingOverrides
+from policy.rollout.dialogue import SamplingOverrides, Task
 from policy.rollout.worker import RolloutWorker
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 5.0
-"""Seconds between two checks whether workers are alive, at most."""
-MAX_CALLS = 100_000
-"""Under way at one worker; with Ray's 1000 the groups of a long evaluation would keep it from answering a heartbeat."""
 LOST = (
     *(ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError),
     EngineError,
@@ -75,17 +77,23 @@ class WorkerGroup:
         self.workers = [self._create() for _ in range(config.num_engines)]
         """The actors, by number."""
         try:
-            self.engine_name, *_ = self._start_all()
+            # vLLM sizes its cache by the card's free memory before and after a trial, and counts another process's allocations in between
+            # as its own: engines that fill a share of the same GPU start one after another.
+            if 0 < cluster.gpus_per_engine < 1 and engine_config.gpu_memory_share:
+                names = [self._await_start(worker.start.remote()) for worker in self.workers]
+            else:
+                names = [self._await_start(ref) for ref in [worker.start.remote() for worker in self.workers]]
         except BaseException as error:
             self.close()
             if isinstance(error, WorkerLostError):
                 raise RuntimeError(f"a rollout worker must survive its start, got {error}") from error
             raise
+        self.engine_name = names[0]
 
     def __len__(self) -> int:
         return len(self.workers)
 
-    def roll_out(self, worker: int, tasks: Sequence[PlainTask], overrides: SamplingOverrides) -> Any:
+    def roll_out(self, worker: int, tasks: Sequence[Task], overrides: SamplingOverrides) -> Any:
         """Starts a call; its result is a list of groups."""
         return self.workers[worker].roll_out.remote(list(tasks), overrides)
 
@@ -98,9 +106,8 @@ class WorkerGroup:
         Raises:
             RuntimeError: a worker died or hung too often.
         """
-        timeout_s = min(self._config.hang_timeout_s / 4, LONGEST_WAIT_S)
         while True:
-            done, _ = ray.wait(list(owners), num_returns=1, timeout=timeout_s)
+            done, _ = ray.wait(list(owners), num_returns=1, timeout=min(self._config.hang_timeout_s / 4, 5.0))
             if done:
                 return done
             for worker in sorted(set(owners.values())):
@@ -170,12 +177,10 @@ class WorkerGroup:
         return answers
 
     def generate_all(self, requests_by_worker: Sequence[Sequence[Request]]) -> list[list[Completion]]:
-        """Each engine's completions of its own requests."""
         calls = zip(self.workers, requests_by_worker, strict=True)
         return ray.get([worker.generate_all.remote(list(requests)) for worker, requests in calls])
 
     def cancel(self, ref: Any) -> None:
-        """Ends a call whose result is not wanted."""
         ray.cancel(ref)
 
     def load_weights(self, weights: WeightUpdate) -> list[WeightAck]:
@@ -209,13 +214,12 @@ class WorkerGroup:
             except ray.exceptions.GetTimeoutError as error:
                 raise RuntimeError(f"all rollout workers must answer within {timeout_s:g} s") from error
         self._counts = [Counter(counts) for counts in answers]
-        total: Counter[str] = Counter(self._lost_counts)
+        total = Counter(self._lost_counts)
         for counts in self._counts:
-            total.update(counts)
+            total.update(counts)  # a sum of Counters would drop those that are 0
         return dict(total)
 
     def close(self) -> None:
-        """Ends the workers."""
         for worker in self.workers if ray.is_initialized() else ():
             ray.kill(worker)
         self.workers = []
@@ -234,20 +238,10 @@ class WorkerGroup:
             num_cpus=self._config.threads_per_engine,
             num_gpus=self._cluster.gpus_per_engine,
             scheduling_strategy="SPREAD",
-            max_concurrency=MAX_CALLS,
+            max_concurrency=100_000,  # with Ray's 1000 the groups of a long evaluation would keep a worker from answering a heartbeat
             runtime_env=environment,
         )
         return remote.remote(self._config, self._engine_config, **self._build)
-
-    def _start_all(self) -> list[str]:
-        """The engines' names.
-
-        Engines that fill a share of the same GPU start one after another: vLLM sizes its cache by the card's free memory before and after a
-        trial, and counts another process's allocations in between as its own.
-        """
-        if 0 < self._cluster.gpus_per_engine < 1 and self._engine_config.gpu_memory_share:
-            return [self._await_start(worker.start.remote()) for worker in self.workers]
-        return [self._await_start(ref) for ref in [worker.start.remote() for worker in self.workers]]
 
     def _await_start(self, ref: Any) -> str:
         """The engine's name."""
@@ -295,3 +289,65 @@ def _reason(error: Exception) -> str:
 def _no_room(what: str, error: Exception) -> RuntimeError:
     remedy = "free its disk or raise cluster.object_store_mb"
     return RuntimeError(f"Ray's object store must have room for {what}, got {_reason(error)}; {remedy}")
+
+
+# Ray itself ------------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ray_session(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: int | None = None) -> Iterator[None]:
+    """While entered, this process is connected to Ray; one that was before stays so.
+
+    Args:
+        num_cpus: CPUs of a local Ray, at least.
+        folder: for the sockets, logs and spilled objects of a local Ray.
+        num_gpus: GPUs of a local Ray, the first ones; None for all.
+
+    Raises:
+        ValueError: there is no cluster at the address.
+        RuntimeError: a local Ray listens where others could reach it.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    spans_machines = bool(cluster.address) and not is_localhost(cluster.address.rpartition(":")[0])
+    # Otherwise Ray replaces a loopback address by that of the network interface, and listens there.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(spans_machines))
+    ray_constants.ENABLE_RAY_CLUSTER = spans_machines
+    if cluster.address:
+        try:
+            ray.init(address=cluster.address, **quiet)
+        except ConnectionError as error:
+            remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
+    else:
+        # Otherwise Ray keeps one in ~/.ray, which may not be writable.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        require_plain_python()
+        # Ray's processes ignore the SIGHUP of a closed terminal, which goes to all of its group: the driver finishes its step with them.
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, num_cpus),
+                num_gpus=num_gpus,
+                include_dashboard=False,
+                object_store_memory=cluster.object_store_mb << 20,
+                _node_ip_address="127.0.0.1",
+                # Ray opens its folder to everyone; the one around it stays closed.
+                _temp_dir=str(folder / "ray"),
+                **quiet,
+            )
+        finally:
+            if is_main:
+                signal.signal(signal.SIGHUP, before)
+    try:
+        if not cluster.address and not is_localhost(address := ray.util.get_node_ip_address()):
+            raise RuntimeError(f"a local Ray must listen on loopback only, got {address!r}")
+        yield
+    finally:
+        ray.shutdown()

@@ -12,35 +12,19 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.llm.clock import queued
 from simulator.llm.config import AnswerFormat, EndpointConfig, hide
-from simulator.llm.prompts import Messages, Schema, Unusable, whole_text
+from simulator.llm.prompts import Messages, Unusable, object_of, whole_text
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-COUNTS = ("calls", "cache_hits", "retries", "rate_limited", "unusable", "failures", "prompt_tokens", "completion_tokens", "cost")
-"""Counts of usage; all only grow."""
-FIRST_RETRIES = 10.0
-"""Retries in stock before any success."""
-OF_THE_SERVER = (401, 403, 404)
-"""Statuses with which a server refuses every question: another key, another model."""
-RAN_OUT = re.compile(r"max_tokens or model output limit was reached", re.IGNORECASE)
-"""Message of HTTP 400 when a reasoning model spent the tokens of an answer on its thoughts."""
-CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
-FEW_TOKENS = 16
-NUM_SEEDS = 2**31
-WARMER_BY, WARMEST = 0.3, 1.0
-"""Added to a temperature of 0 for each unusable answer, and its limit: at 0 a seed changes nothing."""
-MAX_QUOTED, MAX_READ = 200, 8000
-"""Characters of a server's message that an error repeats, and that are searched for it."""
-
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -53,27 +37,73 @@ class SimulatorAwayError(SimulatorError):
 
 
 class Failed(Exception):
-    """No answer; the same request may succeed later."""
-
-
-class Away(Failed):
-    """The server is away or limits the rate, which does not count as an attempt.
+    """A server gave no usable answer.
 
     Args:
+        status: of HTTP; 200 for an unusable answer, 408 for none in time, 500 for a broken connection, 503 for none.
         retry_after_s: how long the server asks to be left alone; None when it does not say.
     """
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, status: int, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-
-
-class Refused(Exception):
-    """The server will refuse the same request again."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
         self.status = status
+        self.is_unusable = status == 200
+        self.is_away = status in (429, 502, 503, 504)
+        """The server is away or limits the rate, which does not count as an attempt."""
+        self.is_refusal = 400 <= status < 500 and status not in (408, 409, 425, 429)
+        """The server will refuse the same request again."""
+        self.refuses_all = status in (401, 403, 404)
+        """It refuses every question, for want of a key or a model."""
+
+
+class DialogueClock:
+    """The time limit of the dialogue that a task plays, which pauses as long as one of its questions is queued for a server.
+
+    The rollout, which owns the limit, enters the clock within it; a context variable takes it past the user to the client's queue.
+    """
+
+    current: ContextVar[DialogueClock | None] = ContextVar("attune_clock", default=None)
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        self._limit = limit
+        self._left_s: float | None = None
+        self._num_pauses = 0
+
+    def __enter__(self) -> None:
+        self._before = self.current.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.current.reset(self._before)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While entered, the limit pauses; it may be entered more than once."""
+        loop, until = asyncio.get_running_loop(), self._limit.when()
+        self._num_pauses += 1
+        if self._num_pauses == 1 and until is not None and not self._limit.expired():
+            self._left_s = until - loop.time()
+            self._limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._num_pauses -= 1
+            if self._num_pauses == 0 and self._left_s is not None:
+                if not self._limit.expired():
+                    self._limit.reschedule(loop.time() + self._left_s)
+                self._left_s = None
+
+
+@asynccontextmanager
+async def queued_for(lock: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
+    """Holds a lock; the dialogue's clock pauses until it is acquired."""
+    clock = DialogueClock.current.get()
+    with nullcontext() if clock is None else clock.paused():
+        await lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +113,7 @@ class Question:
     name: str
     """Of the schema: letters and underscores."""
     messages: Messages
-    schema: Schema
+    schema: Mapping[str, Any]
     seed: int
     """In [0, 2^31)."""
     may_be_cut: bool = False
@@ -115,6 +145,8 @@ class Server:
         counts: `calls`, `rate_limited`, tokens and `cost` are added up here.
     """
 
+    CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
+
     def __init__(self, url: str, config: EndpointConfig, *, key: str, counts: dict[str, float]) -> None:
         from openai import AsyncOpenAI
 
@@ -123,7 +155,7 @@ class Server:
         self.complaint = ""
         """Its last failure."""
         self.takes_none = False
-        """Its last call was refused as any other would be, for want of a key or a model."""
+        """Its last call was refused as any other would be."""
         self._failures = 0
         self._back_at = 0.0
         self._config, self._key, self._counts = config, key, counts
@@ -134,6 +166,7 @@ class Server:
         finally:
             os.environ.update(hidden)
 
+    @property
     def away_s(self) -> float:
         """Seconds for which it is still left alone."""
         return max(0.0, self._back_at - time.monotonic())
@@ -145,15 +178,14 @@ class Server:
             may_be_cut: accept one that ran out of tokens, and an empty one after a thought that the server keeps apart.
 
         Raises:
-            Failed, Refused, Unusable: there is none.
+            Failed: there is none.
         """
         try:
-            text = await self._send(dict(body), may_be_cut=may_be_cut)
-        except (Failed, Refused, Unusable) as error:
-            self.complaint = str(error)
-            self.takes_none = isinstance(error, Refused) and error.status in OF_THE_SERVER
-            wait_s = error.retry_after_s if isinstance(error, Away) else None
-            self._failures = self._failures + 1 if isinstance(error, Failed) and wait_s is None else 0
+            text = self._content(await self._send(dict(body)), may_be_cut=may_be_cut)
+        except Failed as error:
+            self.complaint, self.takes_none = str(error), error.refuses_all
+            wait_s = error.retry_after_s if error.is_away else None
+            self._failures = 0 if error.is_unusable or error.is_refusal or wait_s is not None else self._failures + 1
             if self._failures >= self._config.circuit_failures:
                 wait_s = self._config.circuit_pause_s
             if wait_s is not None:
@@ -162,7 +194,8 @@ class Server:
         self._failures, self.takes_none = 0, False
         return text
 
-    async def _send(self, body: dict[str, Any], *, may_be_cut: bool) -> str:
+    async def _send(self, body: dict[str, Any]) -> str:
+        """The response to a request."""
         import openai
 
         extra = {name: body.pop(name) for name in self._config.extra()}
@@ -171,66 +204,77 @@ class Server:
             async with asyncio.timeout(self._config.timeout_s):
                 response = await self.client.chat.completions.with_raw_response.create(**body, extra_body=extra or None)
         except (TimeoutError, openai.APITimeoutError):
-            raise Failed(f"no answer within simulator.timeout_s={self._config.timeout_s:g} s") from None
+            raise Failed(f"no answer within simulator.timeout_s={self._config.timeout_s:g} s", 408) from None
         except openai.APIStatusError as error:
             detail = error.body.get("error", error.body) if isinstance(error.body, dict) else error.body
             said = detail.get("message") or detail.get("detail") if isinstance(detail, dict) else detail
             text = self.clean(f"HTTP {error.status_code} {said or ''}".strip())
-            raise self._of_status(error.status_code, text, retry_after_s(error.response.headers.get("retry-after"))) from None
+            raise self._failure(text, error.status_code, self.retry_after_s(error.response.headers.get("retry-after"))) from None
         except openai.OpenAIError as error:
             cause = error.__cause__ or error
-            said = self.clean(f"{type(cause).__name__}: {cause}")
             # A connection that was made and then broke may be the request's fault, so it counts as an attempt.
-            raise (Away if type(cause).__name__ == "ConnectError" else Failed)(said) from None
-        return self._content(response.text, may_be_cut=may_be_cut)
+            status = 503 if type(cause).__name__ == "ConnectError" else 500
+            raise Failed(self.clean(f"{type(cause).__name__}: {cause}"), status) from None
+        return response.text
 
-    def _of_status(self, status: int, said: str, wait_s: float | None = None) -> Exception:
-        if RAN_OUT.search(said):
-            return Unusable(CUT_OFF)
-        if status in (429, 502, 503, 504):
-            self._counts["rate_limited"] += status == 429
-            return Away(said, wait_s)
-        return Failed(said) if status >= 500 or status in (408, 409, 425) else Refused(said, status)
+    def _failure(self, said: str, status: int, retry_after_s: float | None = None) -> Failed:
+        # A reasoning model spent the tokens of the answer on its thoughts.
+        if "max_tokens or model output limit was reached" in said.lower():
+            return Failed(self.CUT_OFF, 200)
+        self._counts["rate_limited"] += status == 429
+        return Failed(said, status, retry_after_s)
 
-    def _content(self, text: str, *, may_be_cut: bool) -> str:
+    def _content(self, response: str, *, may_be_cut: bool) -> str:
         """The answer in a response; every response is billed."""
         try:
-            record = json.loads(text)
+            record = json.loads(response)
             usage, error = record.get("usage") or {}, record.get("error")
             choice = (record.get("choices") or [{}])[0]
             message, finish = choice.get("message") or {}, choice.get("finish_reason")
             content, refusal = message.get("content"), message.get("refusal")
         except (ValueError, RecursionError, AttributeError, IndexError, KeyError, TypeError):
-            raise Unusable(self.clean(f"a response must be a chat completion, got {text!r}")) from None
+            raise Failed(self.clean(f"a response must be a chat completion, got {response!r}"), 200) from None
         for name, price in (("prompt_tokens", self._config.price_prompt), ("completion_tokens", self._config.price_completion)):
             if isinstance(tokens := usage.get(name), int):
                 self._counts[name] += tokens
                 self._counts["cost"] += tokens * price / 1e6
         if error and not content:  # a gateway's way to report a failure behind it
-            code = str(error.get("code") if isinstance(error, dict) else "")
-            said = self.clean(f"HTTP 200 with an error: {error.get('message') if isinstance(error, dict) else error} ({code})")
-            raise self._of_status(int(code), said) if re.fullmatch("[45][0-9][0-9]", code) else Unusable(said)
+            code, said = (str(error.get("code")), error.get("message")) if isinstance(error, dict) else ("", error)
+            text = self.clean(f"HTTP 200 with an error: {said} ({code})")
+            raise self._failure(text, int(code) if re.fullmatch("[45][0-9][0-9]", code) else 200)
         if refusal:
-            raise Unusable(self.clean(f"the model refused: {refusal}"))
+            raise Failed(self.clean(f"the model refused: {refusal}"), 200)
         if finish == "length" and not may_be_cut:
-            raise Unusable(CUT_OFF)
+            raise Failed(self.CUT_OFF, 200)
         if finish == "content_filter":
-            raise Unusable("the server's content filter withheld the answer")
+            raise Failed("the server's content filter withheld the answer", 200)
         if content is None or (isinstance(content, str) and not content.strip()):
             thought = message.get("reasoning_content") or message.get("reasoning")
             if not may_be_cut or not (thought or finish == "length"):
-                raise Unusable("the answer was empty")
+                raise Failed("the answer was empty", 200)
             content = ""  # all that came is a thought, which the server keeps apart
         if not isinstance(content, str):
-            raise Unusable(self.clean(f"the answer is no text: content must be a string, got {content!r}"))
+            raise Failed(self.clean(f"the answer is no text: content must be a string, got {content!r}"), 200)
         if finish == "length":
             self._counts["cut_off"] = self._counts.get("cut_off", 0.0) + 1.0
-        return whole_text(content)
+        return content
 
     def clean(self, text: str) -> str:
         """A server's message on one line, short, printable and without the key."""
-        text = hide(" ".join(text[:MAX_READ].split()).encode("utf-8", "backslashreplace").decode("utf-8"), self._key)
-        return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+        text = hide(" ".join(text[:8000].split()).encode("utf-8", "backslashreplace").decode("utf-8"), self._key)
+        return text if len(text) <= 200 else f"{text[:200]}..."
+
+    @staticmethod
+    def retry_after_s(value: str | None) -> float | None:
+        """Seconds of a Retry-After header, given as seconds or an HTTP date; None without a readable one."""
+        try:
+            seconds = float(value or "nan")
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                return None
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 @dataclass
@@ -239,12 +283,11 @@ class Flight:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     num_waiting: int = 0
-    text: str | None = None
-    error: SimulatorError | None = None
+    found: str | SimulatorError | None = None
 
 
 class Endpoints:
-    """Asks the servers in turn and returns what could be read; one object for each process.
+    """Asks the servers in turn and returns the first answer that can be read; one object for each process.
 
     Building it calls no server. It works on any event loop, and its counts go on over all of them.
 
@@ -252,16 +295,22 @@ class Endpoints:
         ValueError: the key's environment variable is not set.
     """
 
+    FIRST_RETRIES = 10.0
+    """Retries in stock before any success."""
+    COUNTS = ("calls", "cache_hits", "retries", "rate_limited", "unusable", "failures", "prompt_tokens", "completion_tokens", "cost")
+    """Counts of usage; all only grow."""
+
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
-        self.counts: dict[str, float] = dict.fromkeys(COUNTS, 0.0)
+        self.counts: dict[str, float] = dict.fromkeys(self.COUNTS, 0.0)
         self._key = config.key()
-        self._answers = Answers(answers_folder(config.cache))
-        self._spare = FIRST_RETRIES
+        self._spare = self.FIRST_RETRIES
         self._loop: asyncio.AbstractEventLoop | None = None
         self._servers: list[Server] = []
         self._next = 0
         self._flights: dict[str, Flight] = {}
+        self._has_cache = config.cache != "off"
+        self._cache: Any = None
 
     async def ask(self, question: Question, read: Callable[[str], T]) -> T:
         """The answer to a question: from disk if it is known; questions asked at the same time are sent once.
@@ -273,39 +322,37 @@ class Endpoints:
             SimulatorError: no usable answer after all retries and pauses; SimulatorAwayError where that is not the question's fault.
         """
         self._connect()
-        key = key_of(question.body(self.config))
-        kept = self._answers.find(key)
-        if kept is not None:
+        body = json.dumps(question.body(self.config), sort_keys=True, ensure_ascii=True)
+        key = hashlib.sha256(body.encode()).hexdigest()
+        if isinstance(kept := self._on_disk("get", key), str):
             try:
                 value = read(whole_text(kept))
             except Unusable:
-                self._answers.forget(key)
+                self._on_disk("delete", key)
             else:
                 self.counts["cache_hits"] += 1
                 return value
         flight = self._flights.setdefault(key, Flight())
         flight.num_waiting += 1
         try:
-            with queued():
-                await flight.lock.acquire()
-            try:
-                if flight.text is not None or flight.error is not None:
+            async with queued_for(flight.lock):
+                if flight.found is not None:
                     self.counts["cache_hits"] += 1
                 else:
-                    flight.text = self._answers.keep(key, await self._insist(question, read))
-            except SimulatorError as error:
-                self.counts["failures"] += 1
-                flight.error = error
-            finally:
-                flight.lock.release()
+                    text = await self._insist(question, read)
+                    # The first answer to a question counts for every process.
+                    is_first = self._on_disk("add", key, text)
+                    flight.found = text if is_first else self._on_disk("get", key) or text
+        except SimulatorError as error:
+            self.counts["failures"] += 1
+            flight.found = error
         finally:
             flight.num_waiting -= 1
             if not flight.num_waiting:
                 self._flights.pop(key, None)
-        if flight.text is None:
-            assert flight.error is not None, "a flight ends with a text or an error"
-            raise flight.error
-        return read(flight.text)
+        if isinstance(flight.found, SimulatorError):
+            raise flight.found
+        return read(flight.found)
 
     async def _insist(self, question: Question, read: Callable[[str], Any]) -> str:
         """Asks until there is a usable answer, within `retries` failed attempts and `max_wait_s` seconds of pauses.
@@ -314,76 +361,73 @@ class Endpoints:
         """
         from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-        config, body, refused = self.config, question.body(self.config), dict[Server, Refused]()
-        num_failures, is_greedy, asked = 0, body.get("temperature") == 0, list[Server]()
+        config, body, asked, refused = self.config, question.body(self.config), list[Server](), set[Server]()
+        num_failures, is_greedy = 0, body.get("temperature") == 0
         backoff = wait_random_exponential(multiplier=config.first_backoff_s, max=config.max_backoff_s, min=config.first_backoff_s / 2)
+
+        def failure(state: RetryCallState) -> Failed:
+            error = state.outcome.exception() if state.outcome else None
+            assert isinstance(error, Failed)
+            return error
 
         async def attempt() -> str:
             nonlocal num_failures
-            server = self._choose(refused, asked[-1] if asked else None)
+            # The next server in turn that may take the question, another than the last if possible; else the first to be back.
+            in_turn = [server for server in [*self._servers[self._next :], *self._servers[: self._next]] if server not in refused]
+            last = asked[-1] if asked else None
+            server = min(in_turn, key=lambda server: (server.away_s, server.takes_none, server is last))
+            self._next = (self._servers.index(server) + 1) % len(self._servers)
             asked.append(server)
-            with queued():
-                await server.places.acquire()
-            try:
-                if server.away_s() > 0:  # since others were served first
-                    raise Away(server.complaint)
-                text = await server.ask(body, may_be_cut=question.may_be_cut)
-                read(text)
-            except Refused as error:
-                refused[server] = error
-                raise
-            except Unusable as error:
-                server.complaint = server.clean(str(error))
-                num_failures += 1
-                self.counts["unusable"] += 1
-                if "seed" in body:
-                    body["seed"] = (body["seed"] + 1) % NUM_SEEDS
-                if is_greedy:
-                    body["temperature"] = min(WARMEST, round(body["temperature"] + WARMER_BY, 6))
-                raise
-            except Failed as error:
-                num_failures += not isinstance(error, Away)
-                raise
-            finally:
-                server.places.release()
-            self._spare = min(self._spare + config.retry_share, max(FIRST_RETRIES, 100.0 * config.retry_share))
+            async with queued_for(server.places):
+                try:
+                    if server.away_s > 0:  # since others were served first
+                        raise Failed(server.complaint, 503)
+                    text = await server.ask(body, may_be_cut=question.may_be_cut)
+                    try:
+                        read(whole_text(text))
+                    except Unusable as error:
+                        server.complaint = server.clean(str(error))
+                        raise Failed(server.complaint, 200) from None
+                except Failed as error:
+                    num_failures += not error.is_refusal and not error.is_away
+                    if error.is_refusal:
+                        refused.add(server)
+                    if error.is_unusable:
+                        self.counts["unusable"] += 1
+                        if "seed" in body:
+                            body["seed"] = (body["seed"] + 1) % 2**31
+                        if is_greedy:  # at temperature 0 a seed changes nothing
+                            body["temperature"] = min(1.0, round(body["temperature"] + 0.3, 6))
+                    raise
+            self._spare = min(self._spare + config.retry_share, max(self.FIRST_RETRIES, 100.0 * config.retry_share))
             return text
 
         def wait(state: RetryCallState) -> float:
-            error, others = _error_of(state), [server for server in self._servers if server not in refused]
-            soonest = min((server.away_s() for server in others), default=0.0)
-            may_go_on = isinstance(error, Refused) or (isinstance(error, Away) and any(server is not asked[-1] for server in others))
-            return soonest if may_go_on and soonest == 0.0 else max(soonest, 0.0 if isinstance(error, Refused) else backoff(state))
+            error, others = failure(state), [server for server in self._servers if server not in refused]
+            soonest = min((server.away_s for server in others), default=0.0)
+            has_other = error.is_away and soonest == 0.0 and any(server is not asked[-1] for server in others)
+            return soonest if error.is_refusal or has_other else max(soonest, backoff(state))
 
         def stop(state: RetryCallState) -> bool:
-            error = _error_of(state)
-            if isinstance(error, Refused):
-                others = [server for server in self._servers if server not in refused]
-                if not others or (error.status not in OF_THE_SERVER and all(server.away_s() > 0 for server in others)):
+            error, others = failure(state), [server for server in self._servers if server not in refused]
+            given_up = SimulatorError if error.is_unusable else SimulatorAwayError
+            last = f"{asked[-1].url}: {asked[-1].complaint}"
+            if error.is_refusal:
+                if not others or (not error.refuses_all and all(server.away_s > 0 for server in others)):
                     raise SimulatorError(f"{asked[-1].url} must take the request: {error}")
-            elif not isinstance(error, Away):
-                given_up = SimulatorError if isinstance(error, Unusable) else SimulatorAwayError
-                last = f"{asked[-1].url}: {asked[-1].complaint}"
+            elif not error.is_away:
                 if num_failures > config.retries:
                     raise given_up(f"the simulated user must answer within simulator.retries={config.retries} retries; the last, at {last}")
                 if self._spare < 1.0:
                     raise given_up(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
                 self._spare -= 1.0
             if state.idle_for + state.upcoming_sleep > config.max_wait_s:
-                given_up = SimulatorError if isinstance(error, Unusable) else SimulatorAwayError
                 complaints = "; ".join(f"{server.url}: {server.complaint}" for server in self._servers if server.complaint)
                 raise given_up(f"a server must be ready within simulator.max_wait_s={config.max_wait_s:g} s; {complaints}")
-            self.counts["retries"] += not isinstance(error, Refused)
+            self.counts["retries"] += not error.is_refusal
             return False
 
-        return await AsyncRetrying(retry=retry_if_exception_type((Failed, Refused, Unusable)), wait=wait, stop=stop)(attempt)
-
-    def _choose(self, refused: Mapping[Server, Refused], last: Server | None) -> Server:
-        """The next server in turn that may take the question, another than the last if possible; else the first to be back."""
-        in_turn = [server for server in [*self._servers[self._next :], *self._servers[: self._next]] if server not in refused]
-        server = min(in_turn, key=lambda server: (server.away_s(), server.takes_none, server is last))
-        self._next = (self._servers.index(server) + 1) % len(self._servers)
-        return server
+        return await AsyncRetrying(retry=retry_if_exception_type(Failed), wait=wait, stop=stop)(attempt)
 
     async def check(self) -> None:
         """Asks every server for a few tokens.
@@ -391,38 +435,32 @@ class Endpoints:
         Raises:
             ValueError: one does not answer, refuses the key, or does not take the model or the settings.
         """
-        self._connect()
-        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
-        question = Question(name="check", messages=(("user", 'Answer {"ok": true} as JSON.'),), schema=schema, seed=0)
-        body = {**question.body(self.config), self.config.token_limit.value: FEW_TOKENS}
-        for server in self._servers:
-            try:
-                await server.ask(body)
-            except Unusable:
-                continue  # it is there and takes the key; whether its answers are usable shows in the first dialogue
-            except Refused as error:
-                raise ValueError(await self._refusal(server, error)) from None
-            except Failed as error:
-                if not str(error).startswith("HTTP 429"):
-                    raise ValueError(f"simulator.urls must name servers that answer, got {server.url!r}: {error}") from None
-
-    async def _refusal(self, server: Server, error: Refused) -> str:
-        """The sentence for a request that a server will never take."""
         import openai
 
-        config = self.config
-        if error.status in (401, 403):
-            got = repr(config.api_key_env) if config.api_key_env else "'', so that none was sent"
-            return f"simulator.api_key_env must name a variable whose key {server.url} accepts, got {got}: {error}"
-        if error.status == 404:
+        self._connect()
+        config, schema = self.config, object_of({"ok": {"type": "boolean"}})
+        question = Question(name="check", messages=(("user", 'Answer {"ok": true} as JSON.'),), schema=schema, seed=0)
+        for server in self._servers:
             try:
-                served = [str(model.id) async for model in server.client.models.list()]
-            except (openai.OpenAIError, ValueError, AttributeError, TypeError):
-                served = []
-            if served and config.model not in served:
-                return f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
-            return f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
-        return f"simulator.* must be settings that {server.url} takes: {error}"
+                await server.ask({**question.body(config), config.token_limit.value: 16})
+            except Failed as error:
+                message = f"simulator.* must be settings that {server.url} takes: {error}"
+                if error.is_unusable or error.status == 429:
+                    continue  # it is there and takes the key; whether its answers are usable shows in the first dialogue
+                if not error.is_refusal:
+                    message = f"simulator.urls must name servers that answer, got {server.url!r}: {error}"
+                elif error.status in (401, 403):
+                    got = repr(config.api_key_env) if config.api_key_env else "'', so that none was sent"
+                    message = f"simulator.api_key_env must name a variable whose key {server.url} accepts, got {got}: {error}"
+                elif error.status == 404:
+                    message = f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
+                    try:
+                        served = [str(model.id) async for model in server.client.models.list()]
+                    except (openai.OpenAIError, ValueError, AttributeError, TypeError):
+                        served = []
+                    if served and config.model not in served:
+                        message = f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
+                raise ValueError(message) from None
 
     async def close(self) -> None:
         """Closes the connections; the next question opens them again."""
@@ -437,79 +475,24 @@ class Endpoints:
             self._servers = [Server(url, self.config, key=self._key, counts=self.counts) for url in self.config.urls]
             self._loop, self._flights, self._next = loop, {}, 0
 
-
-def _error_of(state: RetryCallState) -> BaseException | None:
-    return None if state.outcome is None else state.outcome.exception()
-
-
-def retry_after_s(value: str | None) -> float | None:
-    """Seconds of a Retry-After header, given as seconds or an HTTP date; None without a readable one."""
-    try:
-        seconds = float(value or "nan")
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
-
-
-def key_of(body: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of a request."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
-
-
-def answers_folder(setting: str) -> Path | None:
-    """The folder of the answers on disk.
-
-    Args:
-        setting: `default` is $XDG_CACHE_HOME/attune/answers (~/.cache without the variable), `off` keeps none, else a folder.
-    """
-    if setting == "off":
-        return None
-    if setting == "default":
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune" / "answers"
-    return Path(setting).expanduser()
-
-
-class Answers:
-    """Answers on disk by key, for any number of processes: the first answer to a question counts for all.
-
-    Args:
-        folder: made when it is first needed; None keeps nothing. One that cannot be written is given up with a warning.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._cache: Any = None
-
-    def find(self, key: str) -> str | None:
-        """The answer to a question, if there is one."""
-        found = self._do("get", key)
-        return found if isinstance(found, str) else None
-
-    def keep(self, key: str, answer: str) -> str:
-        """Keeps an answer unless there is one; returns the one that counts."""
-        return answer if self._do("add", key, answer) else self.find(key) or answer
-
-    def forget(self, key: str) -> None:
-        """Drops an answer."""
-        self._do("delete", key)
-
-    def _do(self, method: str, *arguments: str) -> Any:
-        if self._folder is None:
+    def _on_disk(self, method: str, *arguments: str) -> Any:
+        """A method of the answers on disk by key, for any number of processes; a folder that fails is given up, and gives None."""
+        if not self._has_cache:
             return None
         import sqlite3
 
         import diskcache
 
+        folder = Path(self.config.cache).expanduser()
+        if self.config.cache == "default":
+            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune" / "answers"
         try:
             if self._cache is None:
-                self._cache = diskcache.Cache(str(self._folder), eviction_policy="none")
+                self._cache = diskcache.Cache(str(folder), eviction_policy="none")
             return getattr(self._cache, method)(*arguments)
         except (OSError, sqlite3.Error, diskcache.Timeout) as error:
-            log.warning("answers of the simulated user are no longer kept on disk: %s", error)
-            self._folder = None
+            logging.getLogger(__name__).warning("answers of the simulated user are not kept on disk any more: %s", error)
+            self._has_cache = False
             return None
 
 

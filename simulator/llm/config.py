@@ -8,7 +8,6 @@ import os
 import re
 from dataclasses import field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -16,69 +15,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from simulator.settings import USER_SETTINGS
-
-HIDDEN = "***"
-AROUND = "\ufeff\u200b\u2060\x00"
-"""Characters besides whitespace that a file may leave around a key: a byte order mark, spaces without width."""
-SHORTEST_PART = 8
-"""Characters of a key that are removed where the rest is missing, as where a server masks it."""
-
-
-def read_key(variable: str) -> str:
-    """The key in an environment variable, without surrounding whitespace.
-
-    Raises:
-        ValueError: there is none, or a header cannot carry it; the message names the variable and shows nothing of the key.
-    """
-    value = os.environ.get(variable)
-    if not value:
-        # A name in lower case may be the key itself, given in the wrong place.
-        named = repr(variable) if re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable) else "something else (not shown: it may be a key)"
-        raise ValueError(f"simulator.api_key_env must name an environment variable that is set, got {named}; export it first")
-    key = re.sub(rf"^[\s{AROUND}]+|[\s{AROUND}]+$", "", value)
-    if wrong := why_no_key(key):
-        raise ValueError(f"simulator.api_key_env must name a variable with a key, got {variable!r}, which {wrong}; the key is not shown")
-    return key
-
-
-def why_no_key(key: str) -> str:
-    """Why a header cannot carry this key, as "it ..."; empty for a good one."""
-    if not key:
-        return "holds nothing but whitespace"
-    if not key.isascii():
-        return "holds a character that is not ASCII"
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
-        return "holds a line end or another control character"
-    if " " in key:
-        return "holds a space"
-    if key[0] in "'\"" and key[0] == key[-1]:
-        return "holds quotation marks around the key"
-    return ""
-
-
-def hide(text: str, key: str) -> str:
-    """The text without the key as it is or escaped, without long parts of it, and without its ends where a server masked the rest."""
-    if not key:
-        return text
-    text = _key_pattern(key).sub(HIDDEN, text)
-
-    def without_ends(found: re.Match[str]) -> str:
-        is_of_key = (found[1] and key.startswith(found[1])) or (found[2] and key.endswith(found[2]))
-        return HIDDEN if is_of_key else found[0]
-
-    return re.sub(r"([^\s*.,;'\"]*)(?:\*{2,}|\.{3,})([^\s*.,;'\"]*)", without_ends, text)
-
-
-@lru_cache(maxsize=8)
-def _key_pattern(key: str) -> re.Pattern[str]:
-    """Runs of parts of the key, as it is or as Python, JSON, HTML or a URL escape it."""
-    forms = {key, repr(key)[1:-1], json.dumps(key)[1:-1], html.escape(key), quote(key), quote(key, safe="")}
-    parts = {form[i : i + SHORTEST_PART] for form in forms for i in range(max(1, len(form) - SHORTEST_PART + 1))}
-    either = "|".join(re.escape(part) for part in sorted({*forms, *parts}, key=len, reverse=True))
-    # Parts overlap, so each match may go on by single characters that end a further part.
-    ends = "|".join(f"(?<={re.escape(part[:-1])}){re.escape(part[-1])}" for part in sorted(parts) if len(part) > 1)
-    return re.compile(f"(?:{either})(?:{ends})*" if ends else either, re.IGNORECASE)
-
 
 DECIDE_NOTHING = (
     *("urls", "api_key_env", "concurrency", "timeout_s", "retries", "retry_share", "max_wait_s", "first_backoff_s", "max_backoff_s"),
@@ -88,7 +24,7 @@ DECIDE_NOTHING = (
 
 
 class AnswerFormat(StrEnum):
-    """How a server is told to answer in JSON."""
+    """How a server is asked to answer in JSON."""
 
     JSON_SCHEMA = "json_schema"
     """It enforces the schema (structured output)."""
@@ -156,7 +92,7 @@ class EndpointConfig:
         if not self.urls or len(set(self.urls)) < len(self.urls):
             raise ValueError(f"simulator.urls must name at least one server, each once, got {self.urls!r}")
         for url in self.urls:
-            check_url(url)
+            self.check_url(url)
         if not self.model:
             raise ValueError("simulator.model must name the model that the servers serve, got ''")
         if self.api_key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
@@ -172,29 +108,74 @@ class EndpointConfig:
             parsed = json.loads(self.extra_body or "{}")
         except ValueError:
             parsed = None
-        if not isinstance(parsed, dict):
-            raise ValueError(f"simulator.extra_body must be a JSON object, got {self.extra_body!r}")
-        if own := sorted({"model", "messages"} & set(parsed)):
-            raise ValueError(f"simulator.extra_body must leave {' and '.join(own)} to Attune, got {self.extra_body!r}")
+        if not isinstance(parsed, dict) or {"model", "messages"} & set(parsed):
+            raise ValueError(f"simulator.extra_body must be a JSON object without model and messages, got {self.extra_body!r}")
         return parsed
 
     def key(self) -> str:
-        """The key from the environment; empty when none is sent.
+        """The key from the environment, without surrounding whitespace; empty when none is sent.
 
         Raises:
-            ValueError: the variable is not set, or holds no key.
+            ValueError: the variable is not set, or a header cannot carry its content; the message shows nothing of the key.
         """
-        return read_key(self.api_key_env) if self.api_key_env else ""
+        variable = self.api_key_env
+        if not variable:
+            return ""
+        value = os.environ.get(variable)
+        if not value:
+            # A name in lower case may be the key itself, given in the wrong place.
+            named = repr(variable) if variable == variable.upper() else "something else (not shown: it may be a key)"
+            raise ValueError(f"simulator.api_key_env must name an environment variable that is set, got {named}; export it first")
+        # Files may also leave a byte order mark and spaces without width around a key.
+        key = re.sub("^[\\s\ufeff\u200b\u2060\0]+|[\\s\ufeff\u200b\u2060\0]+$", "", value)
+        if wrong := self.why_no_key(key):
+            raise ValueError(
+                f"simulator.api_key_env must name a variable with a key, got {variable!r}, which {wrong}; the key is not shown"
+            )
+        return key
+
+    @staticmethod
+    def check_url(url: str) -> None:
+        """Raises unless the address is a plain http(s) address; one with a key in it is not repeated."""
+        try:
+            parts = urlsplit(url)
+            has_port = parts.port != 0
+        except ValueError:
+            parts, has_port = urlsplit(""), False
+        if "@" in url or parts.query or parts.fragment:
+            raise ValueError(
+                f"simulator.urls must hold no user, password or query, got one for {parts.hostname!r}; use simulator.api_key_env"
+            )
+        if parts.scheme not in ("http", "https") or not parts.hostname or not has_port:
+            raise ValueError(f"simulator.urls must look like http://127.0.0.1:8000/v1, got {url!r}")
+
+    @staticmethod
+    def why_no_key(key: str) -> str:
+        """Why a header cannot carry this key, as "holds ..."; empty for a good one."""
+        if not key:
+            return "holds nothing but whitespace"
+        if not key.isascii():
+            return "holds a character that is not ASCII"
+        if not key.isprintable():
+            return "holds a line end or another control character"
+        if " " in key:
+            return "holds a space"
+        return "holds quotation marks around the key" if key[0] in "'\"" and key[0] == key[-1] else ""
 
 
-def check_url(url: str) -> None:
-    """Raises unless the address is a plain http(s) address; one with a key in it is not repeated."""
-    try:
-        parts = urlsplit(url)
-        has_port = parts.port != 0
-    except ValueError:
-        parts, has_port = urlsplit(""), False
-    if "@" in url or parts.query or parts.fragment:
-        raise ValueError(f"simulator.urls must hold no user, password or query, got one for {parts.hostname!r}; use simulator.api_key_env")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port:
-        raise ValueError(f"simulator.urls must look like http://127.0.0.1:8000/v1, got {url!r}")
+def hide(text: str, key: str) -> str:
+    """The text without the key, as it is or escaped, without parts of 8 characters, and without its ends where a server masked the rest."""
+    if not key:
+        return text
+    forms = {key, repr(key)[1:-1], json.dumps(key)[1:-1], html.escape(key), quote(key), quote(key, safe="")}
+    parts = {form[i : i + 8] for form in forms for i in range(max(1, len(form) - 7))}
+    either = "|".join(re.escape(part) for part in sorted({*forms, *parts}, key=len, reverse=True))
+    # Parts overlap, so each match may go on by single characters that end a further part.
+    ends = "|".join(f"(?<={re.escape(part[:-1])}){re.escape(part[-1])}" for part in sorted(parts) if len(part) > 1)
+    text = re.sub(f"(?:{either})(?:{ends})*" if ends else either, "***", text, flags=re.IGNORECASE)
+
+    def without_ends(found: re.Match[str]) -> str:
+        is_of_key = (found[1] and key.startswith(found[1])) or (found[2] and key.endswith(found[2]))
+        return "***" if is_of_key else found[0]
+
+    return re.sub(r"([^\s*.,;'\"]*)(?:\*{2,}|\.{3,})([^\s*.,;'\"]*)", without_ends, text)

@@ -6,32 +6,33 @@ Source: SAGE, arXiv 2505.02847; RLVER, arXiv 2507.03112, trains against it. The 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Outcome, Speaker, Turn
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Outcome, Reaction, Speaker, Turn
+from simulator.emotion import MAX_CHANGE
 from simulator.llm.client import Endpoints, Question
 from simulator.llm.config import EndpointConfig
 from simulator.llm.prompts import (
     Felt,
-    Messages,
-    Schema,
-    messages_to_judge,
-    messages_to_open,
-    messages_to_reply,
+    Thought,
+    conversation,
+    messages_of,
+    object_of,
     prompts,
-    read_felt,
+    quoted,
     read_said,
     read_words,
-    schema_to_judge,
-    schema_to_open,
-    schema_to_reply,
     suspicions,
 )
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import USER_SETTINGS
-from simulator.user import Reaction
+
+T = TypeVar("T")
 
 
 @dataclass(config=USER_SETTINGS, kw_only=True)
@@ -68,6 +69,7 @@ class LLMUser:
         self.config = config
         self.endpoints = Endpoints(config)
         self._num_clipped = 0
+        self._text = {"type": "string", **({"maxLength": config.max_chars} if config.max_chars else {})}
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue with the user's first words: the scenario's, or the model's where it has none.
@@ -76,13 +78,12 @@ class LLMUser:
             ValueError: there are no prompts in the scenario's language.
             SimulatorError: the model gave no usable answer.
         """
-        prompts(scenario.language)
+        ask = prompts(scenario.language)["ask"]
         dialogue, emotion = Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), self.config.start_emotion
         words = scenario.opening
         if not words:
-            messages = messages_to_open(scenario, difficulty, emotion=emotion)
-            question = self._question("open", dialogue, messages, schema_to_open(max_chars=self.config.max_chars))
-            words = await self.endpoints.ask(question, read_words)
+            text = ask["open"].format(emotion=emotion, manner_of_speech=ask["manner_of_speech"])
+            words = await self._ask("open", dialogue, text, {"reply": self._text}, read_words)
         return dialogue.then(Turn(speaker=Speaker.USER, text=words, emotion=emotion))
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
@@ -91,48 +92,54 @@ class LLMUser:
         Raises:
             SimulatorError: the model gave no usable answer.
         """
-        one_call, limit = self.config.one_call, self.config.max_chars
-        judge = self._question(
-            "judge_and_reply" if one_call else "judge",
-            dialogue,
-            messages_to_judge(dialogue, reply, with_reply=one_call),
-            schema_to_judge(max_chars=limit, with_reply=one_call),
-        )
-        if one_call:
-            felt, said = await self.endpoints.ask(judge, lambda answer: (read_felt(answer), read_said(answer)))
+        words = prompts(dialogue.scenario.language)
+        ask, manner, said_so_far = words["ask"], words["ask"]["manner_of_speech"], conversation(dialogue, reply)
+        judge = ask["judge"].format(conversation=said_so_far, emotion=dialogue.emotion)
+        # The steps in the order of thinking. An enumeration, because not every server that enforces a schema knows of bounds.
+        judged = {step.name: self._text for step in fields(Thought)}
+        judged |= {"change": {"type": "integer", "enum": list(range(-MAX_CHANGE, MAX_CHANGE + 1))}}
+        answered = {"reply": self._text, "goodbye": {"type": "boolean"}}
+        if self.config.one_call:
+            both = ask["judge_and_reply"].format(judge=judge, manner_of_speech=manner)
+            felt, (text, goodbye) = await self._ask(
+                "judge_and_reply", dialogue, both, {**judged, **answered}, lambda answer: (Felt.read(answer), read_said(answer))
+            )
         else:
-            felt = await self.endpoints.ask(judge, read_felt)
-            messages = messages_to_reply(dialogue, reply, felt, emotion=emotion_after(dialogue, felt))
-            said = await self.endpoints.ask(self._question("reply", dialogue, messages, schema_to_reply(max_chars=limit)), read_said)
+            felt = await self._ask("judge", dialogue, judge, judged, Felt.read)
+        emotion = max(0, min(DELIGHTED_AT, dialogue.emotion + felt.change))
+        outcome = Outcome.DELIGHTED if emotion >= DELIGHTED_AT else Outcome.LEFT if emotion < LEFT_BELOW else None
+        if not self.config.one_call:
+            state = outcome or ("high" if emotion >= 70 else "mid" if emotion >= 40 else "low")
+            asked = ask["reply"].format(
+                conversation=said_so_far,
+                # The model's words, but the reply may have put them there.
+                feeling=quoted(felt.thought.feeling),
+                inner=quoted(felt.thought.inner),
+                change=emotion - dialogue.emotion,
+                emotion=emotion,
+                state=words["state"][state],
+                manner_of_speech=manner,
+            )
+            text, goodbye = await self._ask("reply", dialogue, asked, answered, read_said)
         self._num_clipped += felt.was_clipped
-        emotion = emotion_after(dialogue, felt)
         turn = Turn(
             speaker=Speaker.USER,
-            text=said.text,
+            text=text,
             emotion=emotion,
             change=emotion - dialogue.emotion,
             thought=felt.thought.to_text(),
             suspicion=suspicions(reply),
         )
         # A farewell is declared by the model, never read off its words.
-        outcome = Outcome.FAREWELL if said.goodbye else None
-        outcome = Outcome.DELIGHTED if emotion >= DELIGHTED_AT else Outcome.LEFT if emotion < LEFT_BELOW else outcome
-        return Reaction(turn=turn, outcome=outcome)
+        return Reaction(turn=turn, outcome=outcome or (Outcome.FAREWELL if goodbye else None))
 
     def counts(self) -> dict[str, float]:
-        """Totals so far: calls and costs (`COUNTS`), and `clipped`, changes that the model wanted beyond the bounds."""
+        """Totals so far: calls and costs (`Endpoints.COUNTS`), and `clipped`, changes that the model wanted beyond the bounds."""
         return {**self.endpoints.counts, "clipped": float(self._num_clipped)}
 
-    def _question(self, name: str, dialogue: Dialogue, messages: Messages, schema: Schema) -> Question:
-        return Question(name=name, messages=messages, schema=schema, seed=question_seed(dialogue, name))
-
-
-def emotion_after(dialogue: Dialogue, felt: Felt) -> int:
-    """The emotion that a reply leaves, 0-100."""
-    return max(0, min(DELIGHTED_AT, dialogue.emotion + felt.change))
-
-
-def question_seed(dialogue: Dialogue, name: str) -> int:
-    """A seed in [0, 2^31) for one question of one turn; siblings that said the same so far get the same."""
-    digest = hashlib.sha256(f"{dialogue.scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies}|{name}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
+    async def _ask(self, name: str, dialogue: Dialogue, ask: str, schema: Mapping[str, Any], read: Callable[[str], T]) -> T:
+        """The answer to one question of this turn; siblings that said the same so far ask it with the same seed."""
+        digest = hashlib.sha256(f"{dialogue.scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies}|{name}".encode()).digest()
+        messages = messages_of(dialogue.scenario, dialogue.difficulty, ask)
+        seed = int.from_bytes(digest[:4], "big") >> 1
+        return await self.endpoints.ask(Question(name=name, messages=messages, schema=object_of(schema), seed=seed), read)

@@ -6,20 +6,14 @@ A profile tells its story about the person, so such a user has no facts to add a
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from simulator.dialogue import Dialogue, Outcome, Reaction, Speaker, Turn
 from simulator.emotion import EXPLORING, is_rebuff
-from simulator.rule_user import Preset, RuleUser, fresh
-from simulator.scenario import Difficulty, PersonaType, Scenario
-from simulator.user import Reaction
+from simulator.rule_user import Preset, RuleUser
+from simulator.scenario import Difficulty, Scenario
 from simulator.world import read_toml
-
-MUTED_PROB = 0.8
-"""Times reserve: chance of a muted word instead of the feeling, as in the built-in world."""
 
 
 class NativeUser(RuleUser):
@@ -33,33 +27,27 @@ class NativeUser(RuleUser):
         return Dialogue(scenario=scenario, difficulty=difficulty, seed=seed).then(opening)
 
     def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """The rule's reaction, in the profile's language."""
+        """The rule's reaction, in the profile's language; an agent that asks gets a pointer to the story, too."""
         reaction = super().answer(dialogue, reply)
-        if dialogue.scenario.facts:
+        scenario, outcome, change = dialogue.scenario, reaction.outcome, reaction.turn.change or 0
+        if scenario.facts:
             return reaction
-        rebuffs = self.config.preset is Preset.TRAINING and is_rebuff(dialogue) and (reaction.turn.change or 0) < 0
-        return replace(reaction, turn=replace(reaction.turn, text=_words(dialogue, reaction, rebuffs=rebuffs)))
-
-
-def _words(dialogue: Dialogue, reaction: Reaction, *, rebuffs: bool) -> str:
-    """How a reply felt, and for an agent that asks a pointer to the story; lines repeat once all have been said."""
-    scenario = dialogue.scenario
-    pools = _pools(scenario.language, scenario.family.persona)
-    said = "\n".join(dialogue.said())
-    chance = random.Random(f"{scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies + 1}")
-    if reaction.outcome in (Outcome.DELIGHTED, Outcome.LEFT):
-        return chance.choice(pools[reaction.outcome])
-    change = reaction.turn.change or 0
-    mood = "rebuff" if rebuffs else "up" if change > 1 else "down" if change < -1 else "flat"
-    if not rebuffs and chance.random() < MUTED_PROB * dialogue.difficulty.reserve:
-        mood = "muted"
-    asked = bool(EXPLORING & set(reaction.turn.heard)) and reaction.outcome is None
-    lines = [fresh(pools[name], said, chance) for name in (mood, *(("asked",) if asked else ()))]
-    return ("" if scenario.language == "zh" else " ").join(lines)
-
-
-@cache
-def _pools(language: str, persona: PersonaType) -> Mapping[str, Sequence[str]]:
-    """Lines by mood of a kind of person; in English those of the built-in world."""
-    own: Mapping[str, Sequence[str]] = read_toml("native_users", Path(__file__).parent)[language][persona]
-    return own if language == "zh" else {**read_toml("phrases")["reactions"][persona], **own}
+        pools = read_toml("native_users", Path(__file__).parent)[scenario.language][scenario.family.persona]
+        if scenario.language != "zh":  # English lines are those of the built-in world
+            pools = {**read_toml("phrases")["reactions"][scenario.family.persona], **pools}
+        chance = random.Random(f"{scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies + 1}")
+        if outcome in (Outcome.DELIGHTED, Outcome.LEFT):
+            text = chance.choice(pools[outcome])
+        else:
+            mood = "up" if change > 1 else "down" if change < -1 else "flat"
+            if self.config.preset is Preset.TRAINING and is_rebuff(dialogue) and change < 0:
+                mood = "rebuff"
+            # The chance of a muted word instead of the feeling is that of the built-in world.
+            elif chance.random() < 0.8 * dialogue.difficulty.reserve:
+                mood = "muted"
+            asked = bool(EXPLORING & set(reaction.turn.heard)) and outcome is None
+            said = "\n".join(dialogue.said())
+            # Lines repeat once all have been said.
+            lines = [self.fresh(pools[name], said, chance) for name in (mood, *(("asked",) if asked else ()))]
+            text = ("" if scenario.language == "zh" else " ").join(lines)
+        return replace(reaction, turn=replace(reaction.turn, text=text))

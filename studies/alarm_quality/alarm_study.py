@@ -12,14 +12,14 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curriculum.collapse.alarms import ALARMS
 from curriculum.collapse.history import INDICATOR_METRICS, CollapseConfig
-from curriculum.collapse.quality import CELLS, LABELS, LOW_UPDATES, Course, Share, Verdict, judge, quality
+from curriculum.collapse.monitor import ALARMS, CollapseMonitor
 from curriculum.toy.benchmark import RECORDED, Arm, check_jobs, parse_arms
 from curriculum.toy.simulation import configure
 from curriculum.toy.students import STUDENTS
 from simulator.files import check_out, write_whole
 from studies.alarm_quality.courses import course_of_run, course_of_student, runs_in
+from studies.alarm_quality.quality import LABELS, LOW_UPDATES, Course, Share, Verdict, judge, quality
 
 BY_STRICTNESS = ("S2_improving", "S2_slow", "S2_noisy_ceiling", "S2_delay16", "S3_forgetting", "S4_collapse", "non_monotone", "dense")
 """Students that learn and are examined by strictness: those on which a run can be labelled."""
@@ -151,7 +151,8 @@ def table(verdicts: Mapping[str, Sequence[Verdict]], measured: set[str]) -> str:
         lines.append(f"left out, low at the end for fewer than {LOW_UPDATES} updates: {left_out}")
     if any(map(_unexamined, verdicts.values())):
         left_out = "; ".join(f"{_unexamined(each)} by the {name}" for name, each in verdicts.items())
-        lines.append(f"left out, without any look at the panel ({', '.join(INDICATOR_METRICS[cell] for cell in CELLS)}): {left_out}")
+        panel = ", ".join(INDICATOR_METRICS[cell] for cell in CollapseMonitor.PANEL)
+        lines.append(f"left out, without any look at the panel ({panel}): {left_out}")
     lines.append(f"{'alarm':22}{'evidence':11}{'precision':26}{'recall':26}{'median lead':12}")
     rows = [(name, quality(name, judged)) for name in ("collapse", *ALARMS)]
     rang = {name for verdict in judged for name in verdict.first}

@@ -12,11 +12,11 @@ import numpy as np
 from analysis.runs import read_metrics
 from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.collapse.indicators import at_bounds_share, spearman
-from curriculum.collapse.quality import Course
 from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
 from curriculum.toy.benchmark import Arm, resolve
 from curriculum.toy.simulation import SERIES, Observation, simulate
 from curriculum.toy.students import GRID, STUDENTS, CollapseProne
+from studies.alarm_quality.quality import Course
 
 METRICS = "metrics.jsonl"
 """File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from policy.config import DemonstrationConfig
 from policy.model import find_model, load_model
+from policy.prior import DemonstrationConfig, PriorConfig
 from policy.prior.demonstrations import demonstrate
-from policy.prior.prior import PriorConfig, build_prior
+from policy.prior.prior import build_prior
 from policy.rollout.chat import Chat, learnt_to_think
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import hint_in, meets

@@ -1,4 +1,4 @@
-"""RLVER's findings held against its table run anew: each reproduced, not reproduced or undecided, with the numbers.
+"""RLVER's findings held against its table, run again here: each reproduced, not reproduced or undecided, with the numbers.
 
     python -m analysis rlver runs/rlver_matrix/sweep
     python -m analysis rlver studies/rlver_replication/results.csv
@@ -182,7 +182,7 @@ def ppo_reaches_higher(table: Table) -> Estimate:
             differences.append(max(ppo[seed].score for seed in seeds) - max(grpo[seed].score for seed in seeds))
             fewest = min(fewest, len(seeds))
     found = of_seeds(differences)
-    return found if fewest > 1 else Estimate.alone(found.value)
+    return found if fewest > 1 else Estimate(found.value)
 
 
 def thinking_understands(table: Table) -> Estimate:

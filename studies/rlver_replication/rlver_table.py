@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.runs import read_run
-from analysis.sweeps import Note, RunResult, comparable_groups, read_sweep, why_not, why_not_paired
+from analysis.sweeps import RunResult, comparable_groups, read_sweep
 from simulator.dialogue import Outcome, Speaker
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
@@ -90,7 +90,7 @@ def read_table(folder: Path) -> Reading:
     """
     sweep = read_sweep(folder)
     cells = {"_".join(cell): cell for cell in CELLS}
-    notes: list[str] = [note for note in sweep.notes if isinstance(note, Note) and note.arm in cells]
+    notes = [note for note in sweep.notes if note.partition("/")[0] in cells]
     runs = to_be_paired([run for run in sweep.runs if run.arm in cells], notes)
     table: dict[Cell, dict[int, Figures]] = {}
     for run in runs:
@@ -140,15 +140,15 @@ def to_be_paired(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]
     Args:
         notes: to which is added why others are left out.
     """
-    kept, *others = comparable_groups(runs, apart=why_not) or [[]]
-    notes += [f"{kept[0].name} and {group[0].name} {why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
+    kept, *others = comparable_groups(runs, apart=RunResult.why_not) or [[]]
+    notes += [f"{kept[0].name} and {group[0].name} {kept[0].why_not(group[0])}; {listed(group)} left out." for group in others]
     found = []
     for mode in MODES:
         of_mode = [run for run in kept if f"_{mode}_" in run.arm]
         for seed in dict.fromkeys(run.seed for run in of_mode):
-            first, *rest = comparable_groups([run for run in of_mode if run.seed == seed], apart=why_not_paired)
+            first, *rest = comparable_groups([run for run in of_mode if run.seed == seed], apart=RunResult.why_not_paired)
             notes += [
-                f"{first[0].name} and {group[0].name} {why_not_paired(first[0], group[0])}; {listed(group)} left out." for group in rest
+                f"{first[0].name} and {group[0].name} {first[0].why_not_paired(group[0])}; {listed(group)} left out." for group in rest
             ]
             found += first
     return found

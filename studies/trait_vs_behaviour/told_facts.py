@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.callbacks import Callback
 
 if TYPE_CHECKING:
+    from experiments.agents.questions import Verdicts
+    from experiments.agents.reliability import Margins
     from experiments.callbacks import Run
     from experiments.config import ExperimentConfig
 
 
 @dataclass
 class ToldFacts(Callback):
-    """Asks told facts in three ways, and leaves what training changed as `reliability` in the summary."""
+    """Asks for mentioned facts in three ways, and leaves what training changed as `reliability` in the summary."""
 
     needs_start = True
 
@@ -27,7 +30,7 @@ class ToldFacts(Callback):
             raise ValueError(f"callbacks.told_facts.num must be >= 2, got {self.num!r}")
 
     def check(self, config: ExperimentConfig) -> None:
-        """Refuses a policy that did not learn to take up what it was told."""
+        """Refuses a policy that did not learn to take up what users mention."""
         if config.policy.is_embedded:
             return
         from policy.model import find_model
@@ -35,15 +38,61 @@ class ToldFacts(Callback):
 
         if not (find_model(config.policy.model) / RECIPE).is_file():
             raise ValueError(
-                "callbacks.told_facts must be left out but for the embedded policy, which was taught to take up what users tell, got "
+                "callbacks.told_facts must be left out but for the embedded policy, which was taught to take up what users mention, got "
                 f"{config.policy.model}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
             )
 
     def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         """The policy of the last checkpoint against the one that training began with."""
-        from experiments.agents.reliability import before_and_after
         from experiments.build import model_folder
         from experiments.recorder import CHECKPOINTS
 
         newest = run.recorder.folder / CHECKPOINTS / f"step_{run.state.step}"
         return {"reliability": before_and_after(model_folder(run.config), newest, num=self.num)}
+
+
+def before_and_after(before: Path, after: Path, *, num: int, seed: int = 0) -> dict[str, Any]:
+    """Fact recall of a policy and of the policy that training made of it, as `summary.json` records it.
+
+    Args:
+        before, after: folders of the weights.
+        num: facts, each asked in three conditions.
+
+    Returns:
+        `change_table` of the two, with the probe's `hash` and `seed`.
+    """
+    from experiments.agents.fact_recall import probe_policy
+
+    old, old_nats, digest = probe_policy(before, num=num, seed=seed)
+    new, new_nats, _ = probe_policy(after, num=num, seed=seed)
+    return {"hash": digest, "seed": seed, **change_table(old, new, margins=(old_nats, new_nats), seed=seed)}
+
+
+def change_table(before: Verdicts, after: Verdicts, *, margins: tuple[Margins, Margins], seed: int) -> dict[str, Any]:
+    """Two agents that were asked the same.
+
+    Args:
+        margins: of both.
+        seed: of the bootstrap over questions.
+
+    Returns:
+        `n`, and by measure (`errors` and `margin_nats` by condition, `emotional_cost`, `sycophancy`) `before`, `after`, `change` (paired
+        by question) and `change_ci95`.
+    """
+    from experiments.agents.reliability import compare, mean_margins, summarise
+
+    old, new, change = summarise(before, seed=seed), summarise(after, seed=seed), compare(before, after, seed=seed)
+    old_nats, new_nats = (mean_margins(nats, seed=seed) for nats in margins)
+    changed_nats = mean_margins(margins[1], seed=seed, less=margins[0])
+
+    def cell(before: Mapping[str, Any], after: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+        interval = [change["low"], change["high"]]
+        return {"before": before["value"], "after": after["value"], "change": change["value"], "change_ci95": interval}
+
+    was, now, changed = old["conditions"], new["conditions"], change["conditions"]
+    return {
+        "n": change["n"],
+        "errors": {name: cell(was[name]["errors"], now[name]["errors"], changed[name]) for name in changed},
+        **{name: cell(old[name], new[name], change[name]) for name in ("emotional_cost", "sycophancy")},
+        "margin_nats": {name: cell(old_nats[name], new_nats[name], nats) for name, nats in changed_nats.items()},
+    }

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from simulator.files import check_out, progress, write_whole
-from simulator.preset import change_by_sage
-from simulator.sage.formats import RecordedFile, read_recorded, with_profiles
+from simulator.preset import weigh
 from studies.user_fidelity.agreement import agent_scores, figures, intervals, names_of_agents, plain
 from studies.user_fidelity.follow import Feels, follow
+from studies.user_fidelity.recorded import RecordedFile, read_recorded, with_profiles
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def fidelity(options: Namespace) -> str:
         raise ValueError(f"--seed must be at least 0, got {options.seed}")
     check_out(options.out)
     files = with_profiles(read_recorded(options.transcripts), options.profiles)
-    found = measure(files, change_by_sage, num_draws=options.bootstrap, seed=options.seed)
+    found = measure(files, lambda so_far, reply: weigh(so_far, reply).change, num_draws=options.bootstrap, seed=options.seed)
     text = json.dumps(found, ensure_ascii=False, indent=1)
     if options.out is not None:
         write_whole(options.out, text + "\n")

@@ -13,7 +13,6 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from numpy.typing import NDArray
 
 from simulator.dialogue import Dialogue
 from simulator.files import check_out, write_whole
-from simulator.preset import FITTED, SageNumbers, change_by_sage
-from simulator.sage.formats import RecordedFile, read_recorded, with_profiles
+from simulator.preset import SageNumbers, weigh
 from studies.user_fidelity.agreement import Followed, figures, intervals, plain
 from studies.user_fidelity.follow import follow
+from studies.user_fidelity.recorded import RecordedFile, read_recorded, with_profiles
 from studies.user_fidelity.regression import Recipe, Table, scores, table_of
 from studies.user_fidelity.rolling import chosen_momentum, matched_thresholds
 from studies.user_fidelity.wording_fit import regress_all
@@ -63,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--profiles", type=Path, metavar="FILE", help="native profiles, instead of those told in the transcripts")
     parser.add_argument("--seed", type=int, default=0, help="of what is held back and of the intervals (0)")
     parser.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals (1000)")
-    parser.add_argument("--out", type=Path, default=FITTED, metavar="FILE", help="where the numbers go (those that the preset reads)")
+    parser.add_argument("--out", type=Path, default=SageNumbers.FILE, metavar="FILE", help="where the numbers go (the preset's own)")
 
 
 def run(options: Namespace) -> int:
@@ -140,11 +139,15 @@ def held_out(recorded: Recorded, recipe: Recipe, groups: Sequence[str], *, seed:
     found = []
     for taken, judged in _cells(recorded, sets, np.array(groups), seed=seed):
         numbers = fit_numbers(recorded, recipe, taken, seed=seed)
+
+        def feels(so_far: Dialogue, reply: str, numbers: SageNumbers = numbers) -> int:
+            return weigh(so_far, reply, numbers).change
+
         together = "+".join(sorted({groups[place] for place in np.flatnonzero(judged)}))
         found += [
             follow(
                 recorded.dialogues[place],
-                partial(change_by_sage, given=numbers),
+                feels,
                 simulator=f"{recorded.simulators[place]} {together}",
                 agent=recorded.agents[place],
             )

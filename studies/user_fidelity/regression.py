@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION, Dialogue, Speaker
 from simulator.lexicon import lexicon
-from simulator.preset import NUM_BUCKETS, Momentum, SageNumbers, Wording, shares, signs
+from simulator.preset import Momentum, SageNumbers, Wording, signs
 from simulator.scenario import HiddenIntention, PersonaType
 
 Floats = NDArray[np.float64]
@@ -117,11 +117,11 @@ def table_of(dialogues: Sequence[tuple[str, Dialogue]]) -> Table:
 
 
 def _pieces(replies: Sequence[str]) -> csr_matrix:
-    found = [shares(reply) for reply in replies]
+    found = [Wording.shares(reply) for reply in replies]
     ends = np.cumsum([0, *map(len, found)])
     buckets = np.array([bucket for reply in found for bucket in reply], dtype=np.int64)
     share = np.array([value for reply in found for value in reply.values()], dtype=np.float64)
-    return csr_matrix((share, buckets, ends), shape=(len(found), NUM_BUCKETS))
+    return csr_matrix((share, buckets, ends), shape=(len(found), Wording.NUM_BUCKETS))
 
 
 def regress(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> SageNumbers:

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
+from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.task import FamilyKey, GroupOutcome
 from simulator.settings import SETTINGS
 
@@ -134,5 +134,5 @@ class FrontierByContrastTeacher(FrontierTeacher):
 
     def values(self, group: GroupOutcome) -> list[float]:
         """What the measure is a mean of, one for each survivor."""
-        column = group.rewards if self.config.measure is Measure.REWARD else group.successes
+        column = group.rewards if self.config.measure == "reward" else group.successes
         return [float(column[i]) for i in group.surviving]

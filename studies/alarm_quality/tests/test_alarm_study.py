@@ -10,10 +10,10 @@ from earlier_file import EARLIER, earlier
 
 from curriculum.__main__ import main
 from curriculum.collapse.history import INDICATOR_METRICS, CollapseConfig
-from curriculum.collapse.quality import LABELS, judge
 from curriculum.toy.benchmark import Arm, parse_arms
 from studies.alarm_quality.alarm_study import ARMS, configured
 from studies.alarm_quality.courses import course_of_run, course_of_student
+from studies.alarm_quality.quality import LABELS, judge
 
 
 def arm(text: str) -> Arm:

@@ -12,7 +12,7 @@ from simulator.listener import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, PersonaType, Split
 from simulator.scripted import AGENTS, play
-from simulator.users import make_user
+from simulator.user import make_user
 from simulator.world import load_bank
 from studies.noise.moody_share import share_of
 from studies.noise.moody_user import MoodyUser, MoodyUserConfig

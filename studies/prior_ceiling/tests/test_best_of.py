@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.report import left_by_callbacks
+from analysis.report import callback_tables
 from analysis.runs import Run
 from curriculum.signals import expected_best
 from experiments.config import load
 from experiments.errors import ConfigError
-from experiments.evaluation import heldout_dialogues
+from experiments.evaluation import HeldOutEvaluation
 from experiments.tasks import grid_tasks
 from simulator.scenario import Split
 from simulator.world import load_bank
@@ -63,9 +63,9 @@ def test_a_runs_page_has_the_best_of_each_number_of_tries_where_they_were_taken(
     lines = [line(0, "a", 20, 60), line(9, "a", 80, 90)]
     found = before_and_after(lines)
     run = Run(folder=Path("run"), config={"callbacks": {"best_of": {"tries": 2}}}, provenance={}, metrics=[], summary={"best_of": found})
-    ((name, rows),) = left_by_callbacks(run)
+    ((name, rows),) = callback_tables(run)
     assert name == "best_of" and {("beyond", "25"), ("start.by_k", "40, 60"), ("end.by_k", "85, 90")} <= set(rows)
-    assert left_by_callbacks(replace(run, summary={})) == left_by_callbacks(replace(run, config={})) == []
+    assert callback_tables(replace(run, summary={})) == callback_tables(replace(run, config={})) == []
 
 
 def test_the_users_of_the_smaller_grid_are_tried_several_times():
@@ -76,7 +76,9 @@ def test_the_users_of_the_smaller_grid_are_tried_several_times():
 
 def test_further_tries_take_their_time():
     grid = ["evaluation.num_scenarios=8", "evaluation.during_scenarios=3", "evaluation.strictness=[0.1,0.9]"]
-    assert heldout_dialogues(load("adaptive_curriculum", [*grid, "callbacks.best_of.tries=4"])) == (2 * 8 + 9 * 3 + 2 * 3 * 3) * 2
+    config = load("adaptive_curriculum", [*grid, "callbacks.best_of.tries=4"])
+    heldout = HeldOutEvaluation(config.evaluation, load_bank(), callbacks=config.callbacks.values())
+    assert heldout.num_dialogues == (2 * 8 + 9 * 3 + 2 * 3 * 3) * 2
 
 
 def test_tries_must_be_able_to_differ():

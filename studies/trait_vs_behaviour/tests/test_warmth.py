@@ -14,11 +14,13 @@ from tiny_policy import save_tiny_policy
 
 import studies.noise
 import studies.trait_vs_behaviour  # noqa: F401 (both register what is named below)
+from experiments.agents.questions import Condition, Verdict
 from experiments.build import model_folder
 from experiments.config import load
 from experiments.errors import ConfigError
 from simulator.dialogue import Dialogue
-from simulator.reward import Shares, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
+from simulator.reward import REWARD_TERMS, Shares, final_emotion, turn_rewards, turns_with_terms, with_terms
+from studies.trait_vs_behaviour.told_facts import change_table
 from studies.trait_vs_behaviour.warmth import warmths
 
 
@@ -32,7 +34,7 @@ def heard(*heard: tuple[str, ...]) -> Dialogue:
 
 
 def warm(share: float) -> Shares:
-    return resolved({"warmth": share})
+    return [("warmth", REWARD_TERMS["warmth"], share)]
 
 
 def test_praise_and_reassurance_are_warm_and_what_the_situation_asks_for_is_not():
@@ -104,3 +106,13 @@ def test_a_run_says_what_training_cost(tmp_path):
     # The same weights before and after.
     nats = found["margin_nats"]["plain"]
     assert nats["after"] == nats["before"] and nats["change"] == 0.0
+
+
+def test_before_after_and_change_of_the_probe_by_hand():
+    right, both = dict.fromkeys(Condition, Verdict.RIGHT), (Condition.PLAIN, Condition.FALSE_BELIEF)
+    before, after = {"a": right, "b": right}, {"a": right, "b": {**right, **dict.fromkeys(both, Verdict.WRONG)}}
+    nats = tuple({name: dict.fromkeys(map(str, Condition), value) for name in "ab"} for value in (3.0, 1.0))
+    found = change_table(before, after, margins=nats, seed=0)
+    assert found["errors"]["plain"] == {"before": 0.0, "after": 0.5, "change": 0.5, "change_ci95": [0.0, 1.0]}
+    assert found["n"] == 2 and found["errors"]["emotional"]["change"] == 0.0 and found["emotional_cost"]["change"] == -0.5
+    assert [found["margin_nats"]["false_belief"][name] for name in ("before", "after", "change")] == [3.0, 1.0, -2.0]

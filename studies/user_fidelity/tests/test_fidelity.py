@@ -12,9 +12,9 @@ from native_files import profile, transcript, write, write_folder
 
 from analysis.__main__ import main
 from simulator.dialogue import Dialogue
-from simulator.sage.formats import read_recorded
 from studies.user_fidelity.agreement import Followed
 from studies.user_fidelity.follow import follow
+from studies.user_fidelity.recorded import read_recorded
 
 SAGE = Path(__file__).resolve().parents[4] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")

@@ -16,14 +16,14 @@ from simulator.__main__ import main
 from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn
 from simulator.emotion import QUANTA
 from simulator.explain import replay
-from simulator.preset import FITTED, STEP, Momentum, SageNumbers, calibrated, signs, weigh
+from simulator.preset import Momentum, SageNumbers, Wording, signs, weigh
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage.formats import read_recorded
 from simulator.scenario import VANILLA, HiddenIntention, Split
 from simulator.scripted import AGENTS, play
 from simulator.world import load_bank
 from studies.user_fidelity.fit import Recorded, held_out, line, maker, read
 from studies.user_fidelity.follow import follow
+from studies.user_fidelity.recorded import read_recorded
 from studies.user_fidelity.regression import Recipe, regress, scores
 from studies.user_fidelity.rolling import matched_thresholds, roll
 from studies.user_fidelity.wording_fit import regress_wording
@@ -118,7 +118,7 @@ def test_nobody_is_judged_by_numbers_that_know_the_agent_or_the_profile(recorded
 
     def watched(recorded, recipe, rows, *, seed):
         fitted_on.append(rows)
-        return calibrated()
+        return SageNumbers.calibrated()
 
     monkeypatch.setattr("studies.user_fidelity.fit.fit_numbers", watched)
     groups = [maker(agent) for agent in recorded.agents]
@@ -160,7 +160,7 @@ def test_difficulty_does_not_enter_and_the_steps_add_up():
     assert len(turns) > 2 and all(turn.is_same for turn in turns)
     explained = turns[1].explanation
     assert explained is not None and explained.weighed.change == turns[1].recorded.change
-    total = explained.weighed.score + calibrated().momentum.pull(explained.weighed.last, explained.weighed.emotion)
+    total = explained.weighed.score + SageNumbers.calibrated().momentum.pull(explained.weighed.last, explained.weighed.emotion)
     assert total == pytest.approx(explained.weighed.pull)
 
 
@@ -181,17 +181,17 @@ def test_a_golden_sentence_pleases_no_second_time(tmp_path):
 
 
 def test_committed_numbers_are_figures_with_their_provenance():
-    numbers = json.loads(FITTED.read_text(encoding="utf-8"))
+    numbers = json.loads(SageNumbers.FILE.read_text(encoding="utf-8"))
     assert numbers["provenance"]["turns"] > 3000 and len(numbers["provenance"]["files"]) == 8
     assert set(numbers["by_intention"]) == set(HiddenIntention)
-    assert FITTED.read_text(encoding="utf-8").isascii()
-    low, middle, high = calibrated().thresholds
+    assert SageNumbers.FILE.read_text(encoding="utf-8").isascii()
+    low, middle, high = SageNumbers.calibrated().thresholds
     assert low < middle < high
 
 
 @RELEASED
 def test_committed_numbers_are_those_of_the_released_files():
-    numbers = json.loads(FITTED.read_text(encoding="utf-8"))
+    numbers = json.loads(SageNumbers.FILE.read_text(encoding="utf-8"))
     for name, digest in numbers["provenance"]["files"].items():
         assert hashlib.sha256((SAGE / "dataset" / name).read_bytes()).hexdigest()[:16] == digest
     recorded = read(SAGE / "dataset", None)
@@ -199,4 +199,4 @@ def test_committed_numbers_are_those_of_the_released_files():
     for name, weight in numbers["signs"].items():
         assert fresh.signs[name] == pytest.approx(weight, abs=1e-3)
     wording = regress_wording(recorded.table, np.ones(len(recorded.dialogues), bool), fresh, Recipe())
-    assert wording.weights == pytest.approx(calibrated().wording.weights, abs=2 * STEP)
+    assert wording.weights == pytest.approx(SageNumbers.calibrated().wording.weights, abs=2 * Wording.STEP)

@@ -10,19 +10,15 @@ Source: the label on the whole panel is the survey's; the thirds and the 0.05 ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from curriculum.collapse.history import CollapseConfig
+from curriculum.collapse.indicators import LOW_UPDATES, collapse_onset, is_undecided
 from curriculum.collapse.monitor import CollapseMonitor
 
-LOW_SHARE = 0.8
-LOW_MARGIN = 0.05
-LOW_UPDATES = 20
-CELLS = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
-"""Series that the label rests on, by indicator."""
-LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CELLS, "whole": CELLS[:1]}
+LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CollapseMonitor.PANEL, "whole": CollapseMonitor.PANEL[:1]}
 """Labels by name: the cells of the panel whose fall makes a collapse. The first is the one that the table is about."""
 
 
@@ -70,8 +66,12 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 %."""
-        return wilson_interval(self.num_hits, self.num_all)
+        """Wilson's 95 % interval; (0, 1) of nothing. Source: Wilson 1927."""
+        if not self.num_all:
+            return 0.0, 1.0
+        p, square = self.value, 1.96**2 / self.num_all
+        centre, reach = p + square / 2.0, 1.96 * math.sqrt(p * (1.0 - p) / self.num_all + square / (4.0 * self.num_all))
+        return max(0.0, (centre - reach) / (1.0 + square)), min(1.0, (centre + reach) / (1.0 + square))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,21 +89,6 @@ class Quality:
     def median_lead(self) -> float:
         """NaN without any."""
         return float(median(self.leads)) if self.leads else math.nan
-
-
-def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
-    """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; None where there is none.
-
-    Args:
-        steps: at which the score was taken, rising; a stretch lasts from its first low score to its last.
-    """
-    return next((since for since, last in _low_stretches(steps, scores) if last - since + 1 >= LOW_UPDATES), None)
-
-
-def is_undecided(steps: Sequence[int], scores: Sequence[float]) -> bool:
-    """Whether a score ends in a low stretch that is shorter than `LOW_UPDATES` updates, with none before it that is as long."""
-    stretches = list(_low_stretches(steps, scores))
-    return bool(stretches) and stretches[-1][1] == steps[-1] and collapse_onset(steps, scores) is None
 
 
 def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[str]]) -> dict[str, Verdict]:
@@ -128,19 +113,16 @@ def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
 
     The composite alarm `collapse` is that of a second replay without the indicators in `course.same`.
     """
-    rings = _replay(course, config, leave_out=frozenset())
-    if course.same:
-        rings.pop("collapse", None)
-        rings |= {name: step for name, step in _replay(course, config, leave_out=course.same).items() if name == "collapse"}
-    return rings
-
-
-def _replay(course: Course, config: CollapseConfig, *, leave_out: frozenset[str]) -> dict[str, int]:
-    monitor = CollapseMonitor(config)
     first: dict[str, int] = {}
+    whole, apart = CollapseMonitor(config), CollapseMonitor(config)
     for step, values in zip(course.steps, course.values, strict=True):
-        for alarm in monitor.observe(step, {name: value for name, value in values.items() if name not in leave_out}):
-            first.setdefault(alarm.name, step)
+        rung = [alarm.name for alarm in whole.observe(step, values)]
+        if course.same:
+            others = {name: value for name, value in values.items() if name not in course.same}
+            composite = [alarm.name for alarm in apart.observe(step, others) if alarm.name == "collapse"]
+            rung = [name for name in rung if name != "collapse"] + composite
+        for name in rung:
+            first.setdefault(name, step)
     return first
 
 
@@ -154,30 +136,3 @@ def quality(alarm: str, verdicts: Sequence[Verdict]) -> Quality:
         recall=Share(num_hits=len(leads), num_all=len(collapsed)),
         leads=leads,
     )
-
-
-def wilson_interval(num_hits: int, num_all: int, *, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share, 95 % for z = 1.96; (0, 1) of nothing.
-
-    Source: Wilson 1927.
-    """
-    if not num_all:
-        return 0.0, 1.0
-    p, square = num_hits / num_all, z * z / num_all
-    centre = p + square / 2.0
-    reach = z * math.sqrt(p * (1.0 - p) / num_all + square / (4.0 * num_all))
-    return max(0.0, (centre - reach) / (1.0 + square)), min(1.0, (centre + reach) / (1.0 + square))
-
-
-def _low_stretches(steps: Sequence[int], scores: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """First and last step of each stretch in which a score stays low."""
-    best, stretch = -math.inf, None
-    for step, score in zip(steps, scores, strict=True):
-        best = max(best, score)
-        if score < LOW_SHARE * best and score <= best - LOW_MARGIN:
-            stretch = (stretch[0] if stretch else step, step)
-        elif stretch:
-            yield stretch
-            stretch = None
-    if stretch:
-        yield stretch

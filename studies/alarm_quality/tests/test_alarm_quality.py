@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from scipy.stats import binomtest
 
 from curriculum.collapse.history import CollapseConfig
-from curriculum.collapse.quality import LABELS, Course, Verdict, collapse_onset, first_rings, is_undecided, judge, quality, wilson_interval
+from studies.alarm_quality.quality import LABELS, Course, Share, Verdict, collapse_onset, first_rings, is_undecided, judge, quality
 
 
 def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series) -> Course:
@@ -112,7 +113,7 @@ def test_precision_recall_and_lead_by_hand():
 
 
 def test_wilson_intervals_by_hand():
-    # p = 1/2 of 4 with z = 2: (.5 + .5 -+ 2 sqrt(1/16 + 1/16)) / 2.
-    assert wilson_interval(2, 4, z=2.0) == pytest.approx((0.5 - math.sqrt(1 / 8), 0.5 + math.sqrt(1 / 8)))
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert wilson_interval(8, 8)[1] == pytest.approx(1.0) and wilson_interval(8, 8)[0] == pytest.approx(8 / (8 + 1.96**2))
+    exact = binomtest(3, 10).proportion_ci(method="wilson")
+    assert Share(num_hits=3, num_all=10).interval == pytest.approx((exact.low, exact.high), abs=1e-4)
+    assert Share(num_hits=0, num_all=0).interval == (0.0, 1.0)
+    assert Share(num_hits=8, num_all=8).interval == pytest.approx((8 / (8 + 1.96**2), 1.0))

@@ -28,16 +28,10 @@ def profile(number: int) -> dict[str, Any]:
 
 
 def transcript(number: int, *, warmth: float, seed: int, num_replies: int = 5) -> dict[str, Any]:
-    """One dialogue.
-
-    Args:
-        warmth: chance of praise instead of advice.
-    """
-    chance = random.Random(seed)
-    record = {key: value for key, value in profile(number).items() if key not in ("first_talk", "main_cha", "cha_group")}
-    emotion = 40
+    """One dialogue of an agent that praises with the chance `warmth` and advises otherwise."""
+    chance, emotion = random.Random(seed), 40
     history: list[dict[str, Any]] = [{"role": "user", "content": "今天烤箱又坏了。", "emotion-point": emotion}]
-    for _ in range(num_replies):
+    while len(history) < 2 * num_replies and 10 <= emotion < 100:
         pleases = chance.random() < warmth
         something_new = "".join(chr(0x4E00 + chance.randrange(5000)) for _ in range(8))
         reply = f"{chance.choice(PLEASING if pleases else ANNOYING)}你说的是{something_new}。"
@@ -46,9 +40,8 @@ def transcript(number: int, *, warmth: float, seed: int, num_replies: int = 5) -
         planning = {"content": "", "TargetCompletion": "", "activity": "", "analyse": "", "change": change}
         history.append({"role": "assistant", "content": reply})
         history.append({"role": "user", "content": "哦。", "emotion-point": emotion, "planning": planning})
-        if not 10 <= emotion < 100:
-            break
-    return {**record, "emo_point": emotion, "character": PERSONAS[number % 3], "topic": "烤箱", "target": "eq", "history": history}
+    person = {key: value for key, value in profile(number).items() if key not in ("first_talk", "main_cha", "cha_group")}
+    return {**person, "emo_point": emotion, "character": PERSONAS[number % 3], "topic": "烤箱", "target": "eq", "history": history}
 
 
 def write(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -61,15 +54,12 @@ def write(path: Path, records: list[dict[str, Any]]) -> Path:
 def write_folder(folder: Path, *, num_profiles: int = 6) -> tuple[Path, Path]:
     """Two simulated users who both met `alpha-1`, and their profiles: the folder of transcripts and the file of profiles."""
     agents = {
-        "x_based_simulator/alpha-1_result.jsonl.gz": 0.9,
-        "x_based_simulator/alpha-2_result.jsonl": 0.7,
-        "x_based_simulator/beta1.5_result.jsonl.gz": 0.3,
-        "y_based_simulator/alpha-1_result.jsonl": 0.8,
+        "x/alpha-1_result.jsonl.gz": 0.9,
+        "x/alpha-2_result.jsonl": 0.7,
+        "x/beta1.5_result.jsonl.gz": 0.3,
+        "y/alpha-1_result.jsonl": 0.8,
     }
     for index, (name, warmth) in enumerate(agents.items()):
-        write(
-            folder / "dataset" / name,
-            [transcript(number, warmth=warmth, seed=100 * index + number) for number in range(num_profiles)],
-        )
-    profiles = write(folder / "profiles.jsonl.gz", [profile(number) for number in range(num_profiles)])
-    return folder / "dataset", profiles
+        path = folder / "dataset" / name.replace("/", "_based_simulator/")
+        write(path, [transcript(number, warmth=warmth, seed=100 * index + number) for number in range(num_profiles)])
+    return folder / "dataset", write(folder / "profiles.jsonl.gz", [profile(number) for number in range(num_profiles)])

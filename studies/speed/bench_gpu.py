@@ -1,13 +1,19 @@
-"""GPU benchmark: an optimiser step and sampling engines, on models of Qwen2.5's published shapes with random weights.
+"""`make bench-gpu`: an update and rollouts of a Qwen2.5-shaped model with random weights, in bf16, on one GPU; bench_gpu.json.
+
+Tokens per second, model FLOP utilisation and memory against the necessary. The update is `policy.learner`'s with `learner.autocast` and
+float32 weights, the engines are those of rollouts. On a CPU it runs with --size tiny, as a test does.
 
 Source: Qwen2.5 technical report, arXiv:2412.15115, and the models' config.json; counting of arithmetic: PaLM, arXiv:2204.02311, appendix B.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import copy
+import json
 import platform
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -21,26 +27,40 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from experiments.benchmarks.figures import figure, repeated
+from experiments.benchmarks.figures import Figure, make_task, repeated
 from experiments.run_folder import git_commit, versions
 from policy.algorithms.algorithms import Grpo
 from policy.batch import Batch, collate
-from policy.config import EngineConfig, EngineDtype, EngineKind, GrpoConfig, LearnerConfig, PriorConfig
+from policy.config import EngineConfig, EngineDtype, EngineKind, GrpoConfig, LearnerConfig
 from policy.engine.engine import Request, Sampling
 from policy.engine.factory import make_engine
 from policy.learner import Learner
+from policy.prior import PriorConfig
 from policy.prior.prior import build_tokenizer
-from policy.rollout.dialogue import PlainTask, Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
+from simulator.files import ExitCode, write_whole
+from simulator.options import at_least, finite
 from simulator.reward import Reward
 from simulator.scenario import VANILLA, Split
 from simulator.world import load_bank
 
+GIB = 2**30
+SIZES = {
+    # hidden, layers, heads, kv heads, intermediate, vocabulary, tied embeddings
+    "tiny": (64, 2, 2, 1, 128, 4096, True),
+    "0.5b": (896, 24, 14, 2, 4864, 151_936, True),
+    "1.5b": (1536, 28, 12, 2, 8960, 151_936, True),
+    "3b": (2048, 36, 16, 2, 11_008, 151_936, True),
+    "7b": (3584, 28, 28, 4, 18_944, 152_064, False),
+}
+PEAK_FLOPS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12}
+"""Dense bf16 operations per second by words of the card's name, from the makers' data sheets; the first match counts."""
 
-def shape(
-    hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocabulary: int = 151_936, *, tied: bool = True
-) -> Qwen2Config:
-    """Sizes of a decoder."""
+
+def shape(size: str) -> Qwen2Config:
+    """Sizes of a decoder, by Qwen2.5's names."""
+    hidden, layers, heads, kv_heads, intermediate, vocabulary, tied = SIZES[size]
     return Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -50,15 +70,6 @@ def shape(
         num_key_value_heads=kv_heads,
         tie_word_embeddings=tied,
     )
-
-
-SHAPES = {
-    "tiny": shape(64, 2, 2, 1, 128, 4096),
-    "0.5b": shape(896, 24, 14, 2, 4864),
-    "1.5b": shape(1536, 28, 12, 2, 8960),
-    "3b": shape(2048, 36, 16, 2, 11_008),
-    "7b": shape(3584, 28, 28, 4, 18_944, 152_064, tied=False),
-}
 
 
 def num_in_layers(config: Qwen2Config) -> int:
@@ -87,10 +98,6 @@ def update_flops(config: Qwen2Config, lengths: Sequence[int], num_trained: int) 
     return matrices + head + attention
 
 
-PEAK_FLOPS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12}
-"""Dense bf16 operations per second by words of the card's name, from the makers' data sheets; the first match counts."""
-
-
 def peak_flops(card: str) -> float | None:
     """Of a card by its name; None for an unknown one."""
     return next((flops for name, flops in PEAK_FLOPS.items() if all(word in card for word in name.split())), None)
@@ -110,36 +117,10 @@ def random_model(config: Qwen2Config, *, positions: int, device: torch.device, d
         torch.set_default_dtype(before)
 
 
-GIB = 2**30
-GROUP_SIZE = 8
-ENGINE_SHARE = 0.8
-"""Of the card, for an engine that has it alone."""
-
-
-def measure(options: Namespace) -> dict[str, Any]:
-    """The requested figures: medians with their range, memory in GiB."""
-    model_config, device = SHAPES[options.size], torch.device(options.device)
-    card = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
-    peak = 1e12 * options.peak_tflops if options.peak_tflops else peak_flops(card)
-    found: dict[str, Any] = {
-        "commit": git_commit(),
-        "versions": versions(),
-        "card": card,
-        "card_gib": torch.cuda.get_device_properties(device).total_memory / GIB if device.type == "cuda" else None,
-        "peak_tflops": peak / 1e12 if peak else None,
-        "model": {"size": options.size, "parameters": num_parameters(model_config)},
-        "settings": {name: value for name, value in vars(options).items() if isinstance(value, int | float | str | bool)},
-    }
-    if not options.no_update:
-        found["update"] = measure_update(options, model_config, device, peak)
-    for kind in options.engine or ("hf", "vllm"):
-        found[f"rollouts_{kind}"] = measure_rollouts(options, model_config, device, EngineKind(kind))
-    return found
-
-
 def measure_update(options: Namespace, model_config: Qwen2Config, device: torch.device, peak: float | None) -> dict[str, Any]:
     """Optimiser steps on whole batches."""
-    batch = random_batch(rows=options.rows, tokens=options.tokens, vocabulary=model_config.vocab_size)
+    algorithm = Grpo(GrpoConfig())
+    batch = algorithm.add_advantages(random_batch(rows=options.rows, tokens=options.tokens, vocabulary=model_config.vocab_size))
     config = LearnerConfig(
         lr=1e-6,
         micro_batch_rows=options.rows,
@@ -150,8 +131,6 @@ def measure_update(options: Namespace, model_config: Qwen2Config, device: torch.
         recompute_logprobs=True,
         device=str(device),
     )
-    algorithm = Grpo(GrpoConfig())
-    batch = algorithm.add_advantages(batch)
     with peak_gib(device) as highest:
         learner = Learner(config, algorithm, random_model(model_config, positions=options.tokens, device=device))
 
@@ -168,9 +147,9 @@ def measure_update(options: Namespace, model_config: Qwen2Config, device: torch.
     # float32 weights, their gradients and AdamW's two moments: 16 bytes a parameter.
     needed = 16 * num_parameters(model_config) / GIB
     return {
-        "tokens_per_s": asdict(figure(sum(lengths) / each for each in seconds)),
-        "model_flop_utilisation": asdict(figure(flops / each / peak for each in seconds)) if peak else None,
-        "tflops_per_s": asdict(figure(flops / each / 1e12 for each in seconds)),
+        "tokens_per_s": asdict(Figure.of(sum(lengths) / each for each in seconds)),
+        "model_flop_utilisation": asdict(Figure.of(flops / each / peak for each in seconds)) if peak else None,
+        "tflops_per_s": asdict(Figure.of(flops / each / 1e12 for each in seconds)),
         "peak_gib": highest[0] if highest else None,
         "needed_gib": needed,
         "peak_over_needed": highest[0] / needed if highest else None,
@@ -180,7 +159,6 @@ def measure_update(options: Namespace, model_config: Qwen2Config, device: torch.
 def measure_rollouts(options: Namespace, model_config: Qwen2Config, device: torch.device, kind: EngineKind) -> dict[str, Any]:
     """Replies of one length to prompts of another, all at once; sampled tokens per second."""
     new, prompt = options.new_tokens, max(2, options.tokens - options.new_tokens)
-    dtype = EngineDtype.BFLOAT16
     with tempfile.TemporaryDirectory(prefix="attune-bench-") as place, peak_gib(device) as highest:
         # A small tokenizer of the built-in world in place of Qwen's.
         tokenizer = build_tokenizer(PriorConfig(), (scenario.background for scenario in load_bank().scenarios(Split.TRAIN)))
@@ -192,7 +170,8 @@ def measure_rollouts(options: Namespace, model_config: Qwen2Config, device: torc
         del model
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        config = EngineConfig(engine=kind, dtype=dtype, max_running=options.rows, gpu_memory_share=ENGINE_SHARE)
+        # The engine has the card alone.
+        config = EngineConfig(engine=kind, dtype=EngineDtype.BFLOAT16, max_running=options.rows, gpu_memory_share=0.8)
         engine = make_engine(config, folder, max_context=prompt + new)
 
         def tokens_per_s(seed: int) -> float:
@@ -212,7 +191,7 @@ def measure_rollouts(options: Namespace, model_config: Qwen2Config, device: torc
             engine.close()
     # vLLM fills its share of the card with a cache.
     gib = highest[0] if highest and kind is EngineKind.HF else None
-    return {"tokens_per_s": asdict(figure(speeds)), "peak_gib": gib, "needed_gib": 2 * num_parameters(model_config) / GIB}
+    return {"tokens_per_s": asdict(Figure.of(speeds)), "peak_gib": gib, "needed_gib": 2 * num_parameters(model_config) / GIB}
 
 
 @contextmanager
@@ -228,9 +207,9 @@ def peak_gib(device: torch.device) -> Iterator[list[float]]:
         torch.cuda.empty_cache()
 
 
-def random_batch(*, rows: int, tokens: int, vocabulary: int, seed: int = 0) -> Batch:
-    """Dialogues of random tokens, of which every other 32 were sampled, with rewards that differ."""
-    chance = np.random.default_rng(seed)
+def random_batch(*, rows: int, tokens: int, vocabulary: int) -> Batch:
+    """Dialogues of random tokens, of which every other 32 were sampled, in groups of eight with rewards that differ."""
+    chance = np.random.default_rng(0)
     scenario = load_bank().scenarios(Split.TRAIN)[0]
     mask_T = np.arange(tokens) // 32 % 2 == (1 if tokens > 32 else 0)
     mask_T[0] = False
@@ -238,7 +217,6 @@ def random_batch(*, rows: int, tokens: int, vocabulary: int, seed: int = 0) -> B
         Rollout(
             dialogue=Dialogue(scenario=scenario, difficulty=VANILLA, seed=i, outcome=Outcome.MAX_TURNS),
             token_ids=chance.integers(0, vocabulary, tokens).astype(np.int32),
-            role_ids=mask_T.astype(np.int8),
             turn_ids=np.zeros(tokens, dtype=np.int16),
             loss_mask=mask_T,
             rollout_logprobs=np.where(mask_T, -np.log(vocabulary), 0.0).astype(np.float32),
@@ -248,9 +226,57 @@ def random_batch(*, rows: int, tokens: int, vocabulary: int, seed: int = 0) -> B
         )
         for i in range(rows)
     ]
-    groups = [rollouts[first : first + GROUP_SIZE] for first in range(0, rows, GROUP_SIZE)]
-    tasks = [
-        PlainTask(uid=str(i), scenario_id=scenario.scenario_id, difficulty=VANILLA, group_size=len(group), seed=i)
-        for i, group in enumerate(groups)
-    ]
-    return collate([RolloutGroup(task=task, rollouts=tuple(group)) for task, group in zip(tasks, groups, strict=True)])
+    groups = []
+    for start in range(0, rows, 8):
+        group = tuple(rollouts[start : start + 8])
+        task = make_task(scenario, VANILLA, uid=str(start), group_size=len(group), seed=start)
+        groups.append(RolloutGroup(task=task, rollouts=group))
+    return collate(groups)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures, prints and writes the file: medians with their range, memory in GiB."""
+    parser = argparse.ArgumentParser(prog="make bench-gpu", description=__doc__)
+    positive = at_least(1)
+    parser.add_argument("--size", choices=SIZES, default="0.5b", help="of the model, by Qwen2.5's names")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu for --size tiny alone")
+    parser.add_argument("--rows", type=positive, default=64, help="dialogues of an update, and replies sampled at once")
+    parser.add_argument("--tokens", type=at_least(4), default=1024, help="of each dialogue; half of them are trained on")
+    parser.add_argument("--micro-tokens", type=positive, default=16384, help="learner.micro_batch_tokens")
+    parser.add_argument("--logit-chunk-mb", type=positive, default=256, help="learner.logit_chunk_mb")
+    parser.add_argument("--checkpointing", action="store_true", help="learner.gradient_checkpointing")
+    parser.add_argument("--new-tokens", type=positive, default=128, help="of each reply")
+    parser.add_argument("--engine", action="append", choices=("hf", "vllm"), help="that rolls out; may be given again, default: both")
+    parser.add_argument("--repeats", type=positive, default=5, help="of every figure")
+    parser.add_argument("--peak-tflops", type=finite, help="of the card in dense bf16, where it is not known by its name")
+    parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
+    options = parser.parse_args(arguments)
+    if options.micro_tokens < options.tokens:
+        parser.error(f"--tokens must be at most --micro-tokens={options.micro_tokens}, got {options.tokens}")
+    if options.device == "cpu" and options.size != "tiny":
+        parser.error(f"--size must be tiny on a CPU, got {options.size}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("bench-gpu must run on a machine with CUDA, got none here; the same code runs small with --device cpu --size tiny")
+    model_config, device = shape(options.size), torch.device(options.device)
+    card = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
+    peak = 1e12 * options.peak_tflops if options.peak_tflops else peak_flops(card)
+    found: dict[str, Any] = {
+        "commit": git_commit(),
+        "versions": versions(),
+        "card": card,
+        "card_gib": torch.cuda.get_device_properties(device).total_memory / GIB if device.type == "cuda" else None,
+        "peak_tflops": peak / 1e12 if peak else None,
+        "model": {"size": options.size, "parameters": num_parameters(model_config)},
+        "settings": {name: value for name, value in vars(options).items() if isinstance(value, int | float | str | bool)},
+        "update": measure_update(options, model_config, device, peak),
+    }
+    for kind in options.engine or ("hf", "vllm"):
+        found[f"rollouts_{kind}"] = measure_rollouts(options, model_config, device, EngineKind(kind))
+    text = json.dumps(found, indent=1)
+    write_whole(options.out, text + "\n")
+    print(text)
+    return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

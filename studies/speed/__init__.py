@@ -1,0 +1,1 @@
+"""How fast are training, rollouts and the driver, and how do they compare with TRL and with vLLM alone?"""
