@@ -48,7 +48,7 @@ transcripts: run-named setup ## all dialogues of a run on one page, to filter an
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)
 
-bench: setup ## throughput and overheads with their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
+bench: setup ## throughput and overheads with their ceilings, to bench.json (ARGS="--only training"; TRL: make setup-bench)
 	@$(RUN_PYTHON) -m experiments.bench $(ARGS)
 
 bench-gpu: setup ## an update and rollouts of a Qwen2.5-shaped model in bf16 on one GPU, to bench_gpu.json (ARGS="--size 3b --checkpointing")

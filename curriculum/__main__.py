@@ -88,7 +88,7 @@ def describe(kind: str) -> str:
 
 
 def settings(config: Any, prefix: str) -> Iterator[tuple[str, object, str]]:
-    """Dotted name, default, and range with docstring of every setting of a fresh `config`, nested ones included."""
+    """Dotted name, default, and range such as "(0, 1]:" with docstring of every setting of a fresh `config`, nested ones included."""
     notes: dict[str, str] = {}
     for owner in reversed([cls for cls in type(config).__mro__ if is_dataclass(cls)]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
@@ -100,19 +100,14 @@ def settings(config: Any, prefix: str) -> Iterator[tuple[str, object, str]]:
         if is_dataclass(value):
             yield from settings(value, f"{prefix}.{setting.name}")
         else:
-            note = " ".join(filter(None, (interval(type(config), setting.name), notes.get(setting.name))))
-            yield f"{prefix}.{setting.name}", value, note
-
-
-def interval(config: type, name: str) -> str:
-    """The range of a setting, such as "(0, 1]:", from its bounds; empty without any."""
-    info = getattr(config, "__pydantic_fields__", {}).get(name)
-    bounds = {end: getattr(rule, end) for rule in (info.metadata if info else ()) for end in ("ge", "gt", "le", "lt") if hasattr(rule, end)}
-    if not bounds:
-        return ""
-    low = f"[{bounds['ge']:g}" if "ge" in bounds else f"({bounds['gt']:g}"
-    high = f"{bounds['le']:g}]" if "le" in bounds else f"{bounds['lt']:g})"
-    return f"{low}, {high}:"
+            info = getattr(config, "__pydantic_fields__", {}).get(setting.name)
+            rules = info.metadata if info else ()
+            bounds = {end: getattr(rule, end) for rule in rules for end in ("ge", "gt", "le", "lt") if hasattr(rule, end)}
+            span = ""
+            if bounds:
+                low = f"[{bounds['ge']:g}" if "ge" in bounds else f"({bounds['gt']:g}"
+                span = f"{low}, {bounds['le']:g}]: " if "le" in bounds else f"{low}, {bounds['lt']:g}): "
+            yield f"{prefix}.{setting.name}", value, span + notes.get(setting.name, "")
 
 
 if __name__ == "__main__":

@@ -49,14 +49,12 @@ class FamilyAllocation:
         progress_f = sqrt(max(0, g_f^2 - z^2 rate/4 S_f))      S: running mean of e^2
 
     Running means are plain means of the first 1/rate groups and take steps of `rate` from then on. rate/4 S is the variance that g has when
-    e is pure noise: g is a running mean of p less a running mean of that, and the squares of this filter's response sum to rate/4. The
-    slope b is learned where strictness varies by more than sqrt(v0) = 0.1, and is -s = -2 where it hardly varies: a teacher that follows
-    the frontier would otherwise read "the stricter, the later, the stronger" as "strictness does not matter".
+    e is pure noise. The slope b is learned where strictness varies by more than sqrt(v0) = 0.1, and is -s = -2 where it hardly varies: a
+    teacher that follows the frontier would otherwise read "the stricter, the later, the stronger" as "strictness does not matter".
 
     A coin flip, an impossible family and a mastered one have no progress and fall to the floor; a family that is being forgotten has as
-    much as one that is being learned. Families of which little was seen are judged like the mean, so that the first to show progress does
-    not starve the others. Families are dealt by accumulated credit, so that after any number of groups each has had its share to within
-    two groups; with equal shares this is a shuffled deck.
+    much as one that is being learned. Families of which little was seen are judged like the mean. Families are dealt by accumulated credit:
+    after any number of groups each has had its share to within two groups; with equal shares this is a shuffled deck.
     """
 
     ASSUMED_SLOPE: float = 2.0

@@ -33,17 +33,13 @@ class SecTeacher(CellTeacher):
     With r(c) the mean |advantage| over the rollouts of cell c that came back together, Q(c) its running value (0 at first), a the `rate`
     and T the `temperature`, both in units of an advantage (standard deviations of a group, or reward where `normalise` is off):
 
-        Q(c) <- a r(c) + (1 - a) Q(c)                for cells with outcomes
+        Q(c) <- a r(c) + (1 - a) Q(c)                for cells with outcomes; the others keep their value
         P(c) = exp(Q(c) / T) / sum exp(Q / T)
 
-    Advantages are those of GRPO, divided by the standard deviation of their group, as published. With binary rewards r is then about
-    2 sqrt(p (1 - p)); with dense rewards it hardly depends on difficulty, and `normalise=false` with a `temperature` of about 0.03 keeps
-    the signal. Noise looks like learning: a family that succeeds by the toss of a coin has the largest advantages. A cell without outcomes
-    keeps its value; the public code, with few categories, decays it by 1 - a a step.
+    With binary rewards r is about 2 sqrt(p (1 - p)); with dense rewards it hardly depends on difficulty, and `normalise=false` with a
+    `temperature` of about 0.03 keeps the signal. Noise looks like learning: a coin's family has the largest advantages.
 
-    Defaults: rate 0.5 as in all public scripts; they set the temperature to 1, 0.4 or 0.2 by task, ours is 0.2.
-
-    Source: arXiv 2505.14970; public scripts (a 0.5).
+    Source: arXiv 2505.14970; rate 0.5 as in its public scripts, which set the temperature to 1, 0.4 or 0.2 by task.
     """
 
     kind = "sec"
@@ -86,12 +82,10 @@ class DumpTeacher(CellTeacher):
 
         score(c) = L(c) + w sqrt(2 ln(N + 1) / (n(c) + 1)),     P(c) = exp(score(c) / T) / sum exp(score / T)
 
-    Counts are cumulative, as published, so exploration dies. The window holds whole groups, at least one. The public code feeds rewards of
-    its validation set in as if they were advantages; here evaluation cannot reach a teacher. As with SEC, noise looks like learning.
+    Counts are cumulative, as published, so exploration dies. The window holds whole groups, at least one. As with SEC, noise looks like
+    learning. The public code feeds rewards of its validation set in as if they were advantages; here evaluation cannot reach a teacher.
 
-    Defaults: window 300, T 0.1, w 1, as in the public code.
-
-    Source: arXiv 2504.09710, github.com/ZhentingWang/DUMP.
+    Source: arXiv 2504.09710, github.com/ZhentingWang/DUMP (window 300, T 0.1, w 1).
     """
 
     kind = "dump"
@@ -142,11 +136,9 @@ class TsclTeacher(CellTeacher):
         P(c) = e / C + (1 - e) exp(|Q(c)| / T) / sum exp(|Q| / T);    at T = 0 the greatest |Q| takes it all
 
     Reward changes by chance as well, most at even odds: with few rollouts a cell the noise of x (0.18 for 8 coins) is most of the signal.
+    T about 0.003 spreads a step over several cells. The public code has three more measures of change.
 
-    Defaults: rate 0.1, epsilon 0.1 and T = 0 as in the public code, which has three more measures of change and examines all cells after
-    each step; here a cell's value stays until the cell comes again. T about 0.003 spreads a step over several cells.
-
-    Source: arXiv 1707.00183 (its online variant), github.com/tambetm/TSCL.
+    Source: arXiv 1707.00183 (its online variant), github.com/tambetm/TSCL (rate 0.1, epsilon 0.1, T 0).
     """
 
     kind = "tscl"
@@ -199,9 +191,7 @@ class ProgressTeacher(CellTeacher):
     Noise, impossible and mastered cells fall to little more than the even share e (`uniform_share`). A cell without progress keeps a
     sigmoid, so over many cells this is gentle; the public code takes z over the cells with progress alone.
 
-    Defaults: rate 0.1, h 0.1, e 0.25 as in the public code.
-
-    Source: arXiv 2106.14876, arXiv 2306.01711 (OMNI), Syllabus; without their baseline, measured beforehand with a random policy.
+    Source: arXiv 2106.14876, arXiv 2306.01711 (OMNI), Syllabus (rate 0.1, h 0.1, e 0.25); without their baseline of a random policy.
     """
 
     kind = "progress"

@@ -60,9 +60,7 @@ class CellTeacher(Teacher):
     """Difficulty cut into cells, of which a subclass keeps numbers (`columns`) and says its `preferences`.
 
     With K bins an axis, cell k of the line holds the strictness in [k / K, (k + 1) / K); with three axes a cell is a box of a K x K x K
-    cube. Families share one set of cells or have one each (`scope`). For the C cells that are drawn from together (a family's, or all of
-    them where family and cell are drawn at once) a teacher says how it would like to share the next groups, and the part e that it spreads
-    evenly:
+    cube. For the C cells that are drawn from together (by `scope`), of which a part e of the groups is spread evenly,
 
         P(cell) = e / C + (1 - e) * preference(cell)
 
@@ -179,8 +177,7 @@ def advantages(group: GroupOutcome, *, normalise: bool) -> np.ndarray:
     """[G] advantages of GRPO: each survivor's reward less their mean; all 0 where the rewards are equal.
 
     Args:
-        normalise: divide by the unbiased standard deviation of the group plus 1e-6. Normalised advantages distinguish a group with any
-            spread from one without, and hardly a group of even chances from a lopsided one; undivided ones keep that difference.
+        normalise: divide by the unbiased standard deviation of the group plus 1e-6, which hides whether its odds are even or lopsided.
     """
     rewards_G = np.array([group.rewards[i] for i in group.surviving])
     size = len(rewards_G)

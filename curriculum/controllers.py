@@ -43,14 +43,11 @@ class AdarftTeacher(Teacher):
     k steps late the loop is stable only while its gain g = eta * alpha * (-d mean reward / dd) stays below 2 sin(pi / (2 (2 k + 1))): 2 at
     no delay, 0.62 at two steps, 0.095 at sixteen, where the published gain swings from bound to bound. Two repairs, each a flag:
 
-        tagged      T <- clip(mean strictness the batch was issued at + eta * tanh(...), 0, 1): the same without delay, and as stable with
-                    any; it then moves on once in k + 1 steps, so that eta should stay at 0.5
+        tagged      T <- clip(mean strictness the batch was issued at + eta * tanh(...), 0, 1): stable with any delay; it then moves on
+                    once in k + 1 steps, so that eta should stay at 0.5
         per_family  a T for each family, moved by the mean reward of that family's groups in the batch
 
-    Not kept of the public code: its loader draws some sixteen batches ahead, the target is in no checkpoint, a KL penalty in the reward
-    moves it, and at a bound the same few labelled items come at every step (here a scenario is drawn, and the user made as strict as T).
-
-    Source: Shi et al. 2025 (arXiv 2504.05520) and the code published with it, an extension of verl.
+    Source: Shi et al. 2025 (arXiv 2504.05520) and the code published with it, an extension of verl; without its KL penalty in the reward.
     """
 
     kind = "adarft"
@@ -111,10 +108,10 @@ class RlveTeacher(Teacher):
         level ~ uniform over the whole numbers h_f - window + 1 ... h_f (none below 0),     d = level / num_levels
         when `prompts` groups at level h_f have come:  h_f <- h_f + 1 if their mean success rate >= threshold;  the count restarts
 
-    h_f is the highest level of family f, 0 at first. The 20 levels are ours: theirs depend on each environment. Only groups *issued* at
-    the present h_f count, so late outcomes of a lower level change nothing. As published a level is never taken back, and the threshold is
-    absolute: where noise keeps success below 0.9 for ever, or a shortcut pays well at easy levels, the ladder stops there; a learner that
-    forgets is left with tasks that are too hard. `reversible` lets it down again where success falls to `lower_threshold`.
+    h_f is the highest level of family f, 0 at first. The 20 levels are ours. Only groups *issued* at the present h_f count, so late
+    outcomes of a lower level change nothing. As published a level is never taken back, and the threshold is absolute: where noise keeps
+    success below 0.9 for ever the ladder stops, and a learner that forgets is left with tasks that are too hard.
+    `reversible` lets it down again where success falls to `lower_threshold`.
 
     Source: RLVE, Zeng et al. 2025 (arXiv 2511.07317), and the code published with it, an extension of slime.
     """
@@ -194,15 +191,12 @@ class AdrTeacher(Teacher):
         q <= lower_at    it moves inwards, at most to `start`
         in any case      the queue restarts
 
-    A group counts for the walls that its issued difficulty lies on *now*: what was issued at a wall that has moved since, however late it
-    comes, falls away. A wall that can never move (the low ones, with `start` at 0) is not tested. ADR entropy, the mean over the D axes of
-    log(hi_i - lo_i) in nats (widths below 0.001 count as 0.001), measures the size of the box.
+    A group counts for the walls that its issued difficulty lies on *now*, so what comes late from a wall that has moved falls away. A wall
+    that can never move (the low ones, with `start` at 0) is not tested. ADR entropy, the mean over the D axes of log(hi_i - lo_i) in nats
+    (widths below 0.001 count as 0.001), measures the size of the box.
 
-    Defaults: start 0, the easiest; boundary_share 0.5 and step 0.02 as in the paper. Its thresholds are counts of successes in a row, ours
-    are shares: 0.3 and 0.7. The queue is 8 groups instead of some 240 rollouts, which short runs would not fill often enough.
-
-    Source: Akkaya et al. 2019 (arXiv 1910.07113), Algorithm 1. That a wall stays outside the start, and that stale outcomes fall away, is
-    from DeXtreme (arXiv 2210.13702) and its public code, `isaacgymenvs:adr_vec_task.py`, which keeps a sliding queue.
+    Source: Akkaya et al. 2019 (arXiv 1910.07113), Algorithm 1, whose thresholds are counts of successes in a row and whose queue holds some
+    240 rollouts. That a wall stays outside the start, and that stale outcomes fall away, is from DeXtreme (arXiv 2210.13702).
     """
 
     kind = "adr"

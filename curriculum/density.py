@@ -44,15 +44,12 @@ class AlpGmmTeacher(Teacher):
     to [0, 1]. A share `random_share` of the groups, and all before the first fit, are uniform.
 
     x is the scalar strictness d, or with axes = 3 the point (strictness, reserve, impatience). All families share one history. With groups
-    of 8 chance alone makes an alp of about 0.1 to 0.2 where success is near one half, more than real progress between neighbours in time:
-    expect little more than uniform in short runs.
+    of 8 chance alone makes an alp of about 0.1 to 0.2 where success is near one half: expect little more than uniform in short runs.
 
     Cost: a fit of 500 points takes 0.15 s of CPU with one axis and 0.25 s with three. Needs scikit-learn.
 
-    Defaults: fit_rate 250, k 2..10, random_share 0.2, as in the public code, which fits the last `fit_rate` points and, as the paper, looks
-    for the nearest among all groups since the start; here `history` (500) bounds both.
-
-    Source: Portelas et al. 2019 (arXiv 1910.07224); github.com/flowersteam/teachDeepRL.
+    Source: Portelas et al. 2019 (arXiv 1910.07224); github.com/flowersteam/teachDeepRL (defaults; it fits the last `fit_rate` points and
+    looks for the nearest among all groups since the start, where `history` bounds both here).
     """
 
     kind = "alp_gmm"
@@ -209,15 +206,13 @@ class SpdlTeacher(Teacher):
 
     p_issued is the distribution in force when the task was issued, so late outcomes are weighed rightly (those from before the last 25
     distributions, as if from the oldest of them). x is the scalar strictness d, or with axes = 3 the point (strictness, reserve,
-    impatience), each axis with its own mean and width. One distribution serves all families. It needs a target, so it fits where the
-    difficulty of real users is known; with delta too high it never leaves the easy users.
+    impatience), each axis with its own mean and width. One distribution serves all families. It fits where the difficulty of real users is
+    known; with delta too high it never leaves the easy users.
 
     The public code bounds KL(old || p), the paper (and this) KL(p || old); and once E_old[V] has reached delta it never goes back to the
     second problem. In the paper covariances are full, weights are not divided by their sum, and no outcome is late.
 
-    Defaults: kl_step 0.25, 40 groups per update as the public code has for its point mass; delta and the widths are ours.
-
-    Source: Klink et al. 2020, 2021 (arXiv 2004.11812, arXiv 2102.13176); github.com/psclklnk/currot.
+    Source: Klink et al. 2020, 2021 (arXiv 2004.11812, arXiv 2102.13176); github.com/psclklnk/currot (kl_step and 40 groups per update).
     """
 
     kind = "spdl"

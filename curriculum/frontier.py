@@ -50,12 +50,10 @@ class ForgettingWatch:
         slack_b = num_errors sqrt(m_b (1 - m_b) rate / (2 - rate))
         share   = clip(max_b (best_b - now_b - slack_b) / (full best_b), 0, 1)
 
-    The root is the standard error of a running mean of successes; graded rewards have a smaller one. Nothing is one-way: when the bands
-    have recovered, the share falls back to 0. Between missing a loss and replaying without one, `num_errors` leans to the second: a group
-    of replay is practice all the same (docs/toy_benchmark.md has the cost of either).
+    The root is the standard error of a running mean of successes; graded rewards have a smaller one. When the bands have recovered, the
+    share falls back to 0. A group of replay is practice all the same, so `num_errors` is low.
 
-    Source: our own. That replay follows competence instead of being a fixed share is a choice, compared on student S3
-    (docs/toy_benchmark.md).
+    Source: our own; compared with a fixed share on student S3 (docs/toy_benchmark.md).
     """
 
     NUM_BANDS: ClassVar[int] = 5
@@ -94,7 +92,6 @@ class ForgettingWatch:
         return min(share, 1.0) if self.config.enabled else 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Running mean, best and number of dialogues of the bands."""
         return {"now": self.now, "best": self.best, "num_seen": self.num_seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -138,9 +135,8 @@ class EntropyGuard:
     config: GuardConfig
     num_updates: int = 0
     entropy: float = 0.0
-    """Smoothed, nats."""
+    """Smoothed, in nats, as is its start."""
     density: float = 0.0
-    """Smoothed reward density."""
     entropy_start: float = 0.0
     """Mean over the first `hold_updates` updates."""
     density_start: float = 0.0
@@ -187,7 +183,6 @@ class EntropyGuard:
         return {**decided, **entropy, **counts, "reward_density": self.density, "reward_density_start": self.density_start}
 
     def state_dict(self) -> dict[str, Any]:
-        """Averages, start, counters and shift."""
         return {name: value for name, value in vars(self).items() if name != "config"}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -242,16 +237,16 @@ class FrontierTeacher(Teacher):
         c        += ceiling_rate * (p - c)                                           for groups that the line puts above 1.3, but of
                                                                                      families whose frontier is 1 or above
 
-    a stays within [-0.1, 1.1], and so does a plus the error. The clip keeps it there when the level moves by groups of other families: a
-    family at a bound that had followed them further would have to come all the way back before its own groups moved it.
+    a stays within [-0.1, 1.1], and so does a plus the error. The clip keeps it there when the level moves by groups of other families:
+    otherwise a family at a bound would have to come all the way back before its own groups moved it.
 
     Near the frontier a + frontier_error is d + (p - p* c) / s: a group's evidence depends on the strictness that was *issued*, not on
     later moves of the level, so outcomes may come many steps late without a swing. Far from it, a failure above or a success below was
     expected and says nothing. Families share the level, because with 24 families and a handful of groups a step each alone would be seen
     too seldom. The target is a share of the ceiling, so a simulator that spoils every sixth dialogue does not hold the level down.
 
-    Where rewards are 0 or 1 both measures are the same. Where they are graded, rollouts differ most, and so teach most, where the mean
-    reward is near a half; at that point few of them or none may succeed (docs/decisions.md has the measured densities).
+    Where rewards are 0 or 1 both measures are the same. Where they are graded, rollouts teach most where the mean reward is near a half,
+    even if few succeed there (docs/decisions.md has the measured densities).
 
     A tracker leaves mastered users behind. When the probe panel shows forgetting (`ForgettingWatch`), a share of the groups becomes replay:
     Thompson draws on `StrictnessBins`, which find success that has sunk to the target at any strictness. Families get groups by their

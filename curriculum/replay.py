@@ -39,14 +39,11 @@ class VcrlTeacher(CellTeacher):
         a cell enters the bank with priority u when one of its groups has u >= kappa, and leaves it when its priority falls below kappa
         P(c) = q priority(c) / sum of priorities in the bank + (1 - q) / C
 
-    q is the running share of groups below kappa, so that in the mean as many groups come from the bank as the paper would have replaced.
-    The paper takes dropped groups out of the batch and refills it with old prompts; a teacher cannot: dropped groups are trained on, and
-    the next batch gets cells of the bank with fresh rollouts, so nothing here is off-policy. Variance is that of success: dense rewards
-    hardly vary by the 0.3 that the thresholds are made for.
+    q is the running share of groups below kappa. The paper takes such groups out of the batch and refills it with old prompts; here they
+    are trained on, and in the mean as many groups of the next batch come from the bank, with fresh rollouts, so nothing is off-policy.
+    Variance is that of success: dense rewards hardly vary by the 0.3 that the thresholds are made for.
 
-    Defaults: kappa 0.3, 0.8, momentum 0.9, and 20 steps, after published descriptions of the method.
-
-    Source: arXiv 2509.19803.
+    Source: arXiv 2509.19803; kappa 0.3, 0.8, momentum 0.9 and 20 steps after published descriptions of the method.
     """
 
     kind = "vcrl"
@@ -106,14 +103,11 @@ class SflTeacher(CellTeacher):
 
         P(c) = rho * (entries of c in the buffer) / (entries of all C cells that c is drawn among) + (1 - rho) / C
 
-    Published SFL rolls 5,000 fresh levels every 50 updates only to score them, some 20 % on top of training. Here the random groups, which
-    are trained on anyway, are the candidates. They are fewer and older: a score rests on one group (a standard error of 0.18 in p for
-    G = 8) and may be `refresh_steps` old. A family without an entry in the buffer gets random cells; `scope=flat` practises the families
-    that are in it, as published.
+    Published SFL rolls 5,000 fresh levels every 50 updates only to score them and keeps 100. Here the random groups, which are trained on
+    anyway, are the candidates: fewer and older, with a standard error of 0.18 in p for G = 8. A family without an entry in the buffer gets
+    random cells; `scope=flat` practises the families that are in it, as published.
 
-    Defaults: rho 0.5 as published; a buffer of 16 from 10 steps where published SFL keeps 100 of 5,000.
-
-    Source: arXiv 2408.15099, github.com/amacrutherford/sampling-for-learnability.
+    Source: arXiv 2408.15099, github.com/amacrutherford/sampling-for-learnability (rho 0.5).
     """
 
     kind = "sfl"
@@ -125,7 +119,6 @@ class SflTeacher(CellTeacher):
     def start(self) -> None:
         super().start()
         self.buffer: list[int] = []
-        """Cells."""
         self.candidates: list[list[float]] = []
         """Learnability and cell of the best since the last refresh, newest first among equals; never more than the buffer holds."""
         self.refreshed = 0
@@ -187,9 +180,7 @@ class PlrTeacher(CellTeacher):
     Staleness counts from the latest outcome of a cell; in the paper and in dcd from its latest draw. `robust` is robust PLR: groups of the
     random share are marked `Mode.UNLEARNED`, and the trainer leaves them out of its batch; a trainer that ignores the mode gets plain PLR.
 
-    Defaults: replay 0.8, rho 0.3, beta 0.3, fill 0.5 as in jaxued (the paper's code, dcd, has beta 0.1), newest score only.
-
-    Source: arXiv 2010.03934; robust: arXiv 2110.02439; github.com/facebookresearch/dcd, github.com/DramaCow/jaxued.
+    Source: arXiv 2010.03934; robust: arXiv 2110.02439; github.com/facebookresearch/dcd (beta 0.1), github.com/DramaCow/jaxued (defaults).
     """
 
     kind = "plr"

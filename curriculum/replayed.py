@@ -16,8 +16,7 @@ from curriculum.teacher import Teacher, TeacherConfig, task_seed
 from simulator.scenario import Difficulty
 from simulator.settings import SETTINGS
 
-Repeated = tuple[FamilyKey, Difficulty, Mode]
-"""What is repeated of a task."""
+Repeated = tuple[FamilyKey, Difficulty, Mode]  # the part of a task that is repeated
 
 
 def append_tasks(path: str | Path, tasks: Iterable[TaskSpec]) -> None:
@@ -30,15 +29,12 @@ def append_tasks(path: str | Path, tasks: Iterable[TaskSpec]) -> None:
 
 
 def read_steps(where: str, *, families: Sequence[FamilyKey], seed: int) -> list[list[Repeated]]:
-    """The tasks of a run by step, equally many in each.
+    """The tasks of a run by step, equally many in each; ValueError where there are none or they cannot be followed.
 
     Args:
         where: the folder of a run, its teacher.jsonl, or a file of the same task events; other events are passed over.
         families: those of the run that will follow.
-        seed: of the run that will follow; a trace with the same seed is refused, because both would play the same dialogues.
-
-    Raises:
-        ValueError: there is no such file, or its content cannot be followed.
+        seed: of that run; a trace with the same seed is refused, because both would play the same dialogues.
     """
     path = Path(where).expanduser()
     path = path / "teacher.jsonl" if path.is_dir() else path
@@ -52,9 +48,7 @@ def read_steps(where: str, *, families: Sequence[FamilyKey], seed: int) -> list[
                 if record["event"] == "task":
                     tasks.append(task_from_record(record))
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"teacher.trace must hold events as a run records them, got {error!r} in line {number} of {path}"
-                ) from error
+                raise ValueError(f"teacher.trace must hold a run's events, got {error!r} in line {number} of {path}") from error
     steps: list[list[Repeated]] = []
     first = tasks[0].teacher_step if tasks else 0
     uids: set[str] = set()  # of the latest step
@@ -78,10 +72,7 @@ def read_steps(where: str, *, families: Sequence[FamilyKey], seed: int) -> list[
         raise ValueError(f"teacher.trace must hold task events, got none in {path}")
     for i, groups in enumerate(steps):
         if len(groups) != len(steps[0]):
-            raise ValueError(
-                f"teacher.trace must have {len(steps[0])} groups in every step, as in its first, got {len(groups)} in step {i + first}"
-                f" of {path}; finish a run that was cut off, or leave that step out"
-            )
+            raise ValueError(f"teacher.trace must have {len(steps[0])} groups a step, got {len(groups)} in step {i + first} of {path}")
     return steps
 
 
@@ -108,10 +99,9 @@ class YokedTeacher(Teacher):
     If the adaptive run does better than its yoked copies with other seeds, then because it reacts to its learner; an advantage of the yoked
     copies over `shuffled` is due to the order.
 
-    The number of steps that a budget in tokens buys is not known beforehand: a learner that is kept at the wrong difficulty talks longer or
-    shorter. A copy that buys fewer steps never sees the end of the trace. For one that buys more, `on_end: hold` goes on with the last
-    tenth of the trace, again and again: as strict as the recorded run had become, with its mix of families. `stop` ends the run with an
-    error instead, and belongs together with a budget in steps; then a trace that is too short is refused before anything starts.
+    A budget in tokens buys more or fewer steps than the trace has. When the trace is over, `on_end: hold` repeats its last tenth, again and
+    again: as strict as the recorded run had become, with its mix of families. `stop` ends the run with an error instead, and belongs
+    together with a budget in steps; then a trace that is too short is refused before anything starts.
 
     Source: our own; the yoked control is that of experiments on learning in animals.
     """
@@ -141,17 +131,9 @@ class YokedTeacher(Teacher):
         return step if step < end else end - held + (step - end) % held
 
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
-        """The trace's next tasks.
-
-        Raises:
-            ValueError: its steps have another number of groups, and `regroup` is off.
-            RuntimeError: it is over, and `on_end` is `stop`.
-        """
+        """The trace's next tasks; RuntimeError when it is over and `on_end` is `stop`."""
         if num_groups != len(self.steps[0]) and not self.config.regroup:
-            raise ValueError(
-                f"num_groups must be {len(self.steps[0])}, as in every step of the trace, got {num_groups};"
-                " teacher.regroup=true deals its groups on regardless"
-            )
+            raise ValueError(f"num_groups must be the trace's {len(self.steps[0])} without teacher.regroup=true, got {num_groups}")
         return super().propose(num_groups, policy_version=policy_version)
 
     def choose_families(self, num_groups: int) -> list[tuple[FamilyKey, float]]:

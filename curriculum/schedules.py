@@ -32,8 +32,7 @@ class FixedTeacher(Teacher):
 
         d = strictness; reserve and impatience as on the line of difficulty there, unless they are set apart
 
-    Too easy or too hard a value starves the learner of contrast, and the best one is known only in hindsight: a fair comparison reports
-    several.
+    The best value is known only in hindsight: a fair comparison reports several.
     """
 
     kind = "fixed"
@@ -66,8 +65,7 @@ class UniformTeacher(Teacher):
 
         d ~ U[low, high]     for each group; with axes = 3 strictness, reserve and impatience are each drawn so, independently
 
-    It never adapts: a student that learns where success is near one half gets from it about half of what it could learn from, and the rest
-    of the budget goes to the extremes. It forgets nothing, and is hard to beat where tasks differ little.
+    About half of the budget goes to the extremes, but it forgets nothing, and is hard to beat where tasks differ little.
 
     Source: Tobin et al. 2017 (arXiv 1703.06907).
     """
@@ -96,12 +94,11 @@ class LinearTeacher(Teacher):
 
         d_t = start + (end - start) * min(t, T) / T,     t = 0, 1, ... the teacher's steps, T = num_steps
 
-    t counts proposals and not policy versions: each proposal costs about as many tokens, so under a token budget t is the budget spent, and
-    an update that never comes (an empty batch where all groups failed) cannot hold the schedule at the very strictness that caused it. With
-    start > end it is the reverse schedule, a negative control.
+    t counts proposals and not policy versions: each proposal costs about as many tokens, and an update that never comes (an empty batch
+    where all groups failed) cannot hold the schedule at the very strictness that caused it. With start > end it is a negative control.
 
-    Tuned to the learner's speed it comes close to the best adaptive teacher; when the learner is three times slower than expected it runs
-    away from it, and no later step brings it back. Report it with T halved and doubled as well.
+    Tuned to the learner's speed it comes close to the best adaptive teacher; when the learner is slower it runs away from it for good.
+    Report it with T halved and doubled as well.
 
     Source: Syllabus, `SimulatedAnnealing` (arXiv 2411.11318).
     """
@@ -143,12 +140,10 @@ class StagedTeacher(Teacher):
             success   the mean success rate of the last `window` groups of the stage is at least `threshold`
             either, both
 
-    Only groups issued in the present stage count, so that late outcomes of the stage before cannot open the gate. Stages are never left
-    backwards. The gate of success alone waits for ever where the learner cannot reach the threshold; `either` cannot stall, `both` keeps a
-    minimum of practice on each stage.
+    Only groups issued in the present stage count, so that late outcomes of the stage before cannot open the gate. The gate of success alone
+    waits for ever where the learner cannot reach the threshold; `either` cannot stall, `both` keeps a minimum of practice on each stage.
 
-    Source: Syllabus, `SequentialCurriculum` (arXiv 2411.11318), whose conditions such as "episode_return>=0.9&steps>1000" are one gate for
-    all stages here.
+    Source: Syllabus, `SequentialCurriculum` (arXiv 2411.11318), with one gate for all stages here.
     """
 
     kind = "staged"

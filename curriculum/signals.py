@@ -29,11 +29,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def reward_density(groups: Groups) -> float:
-    """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, before any normalisation. Leads.
-
-    Returns:
-        0 where the rewards of every group are equal, 1 in expectation for groups of fair coins; in [0, G / (G - 1)].
-    """
+    """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, in [0, G / (G - 1)]; 1 for fair coins. Leads."""
     return mean([4.0 * float(np.var(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
 
 
@@ -68,12 +64,9 @@ def zero_variance_share(groups: Groups) -> ZeroVariance:
 
 
 def neighbours_success(strictness_N: Sequence[float], successes: Groups, *, num_neighbours: int = 4) -> list[float]:
-    """For each group, the mean success rate of the other groups issued nearest to its strictness, as its expected success.
+    """[N] for each group, the mean success rate of the other groups nearest in strictness, in [0, 1]; NaN without any.
 
-    A group's rate will not do for itself: where all of a group succeeded it makes that look certain.
-
-    Returns:
-        [N] in [0, 1]; NaN for a group without neighbours.
+    A group's own rate will not do: where all of a group succeeded it makes that look certain.
     """
     rates_N = np.array([mean([values_G.mean() for values_G in survivors([successes_G])]) for successes_G in successes])
     expected = []
@@ -87,15 +80,13 @@ def neighbours_success(strictness_N: Sequence[float], successes: Groups, *, num_
 
 
 def alike_excess(successes: Groups, expected_N: Sequence[float]) -> float:
-    """Share of groups that all succeeded or all failed, minus the share by chance, mean of p^G + (1 - p)^G. Leads: siblings act as one.
+    """Share of groups that all succeeded or all failed, minus the share by chance, mean of p^G + (1 - p)^G; in [-1, 1]. Leads.
+
+    0 in expectation for independent siblings where every group's p is right. Odds that differ among neighbours push it up: by 0.05 to 0.23
+    in usual batches, so only a rise above the run's start says that siblings act as one.
 
     Args:
         expected_N: success probability p of each group, from elsewhere (`neighbours_success`); a NaN leaves its group out.
-
-    Returns:
-        In [-1, 1]; 0 in expectation for independent siblings only where every group's p is right. Odds that differ among neighbours push
-        it up, as p^G + (1 - p)^G is convex: by 0.05 to 0.23 in usual batches (by 0.10 for odds spread as Beta(2, 2) in groups of eight).
-        So a level says little; a rise above the run's start says that siblings act as one.
     """
     excess = []
     for successes_G, p in zip(successes, expected_N, strict=True):
@@ -105,21 +96,13 @@ def alike_excess(successes: Groups, expected_N: Sequence[float]) -> float:
 
 
 def effective_groups(groups: Groups) -> float:
-    """(sum E)^2 / sum E^2 over groups, E the variance of reward within a group: how many groups carry the step. Coincident.
-
-    Returns:
-        In [1, number of groups]; NaN where no group has any variance.
-    """
+    """(sum E)^2 / sum E^2 over groups, E the variance of reward within a group: how many carry the step; NaN without any. Coincident."""
     variances_N = np.array([float(np.var(rewards_G)) for rewards_G in survivors(groups)])
     return float(variances_N.sum() ** 2 / np.square(variances_N).sum()) if variances_N.any() else math.nan
 
 
 def effective_group_size(groups: Groups) -> float:
-    """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean. Coincident.
-
-    Returns:
-        In [2, G]: 4 - 4/G where one rollout differs from equal siblings, G where all are equally far from the mean.
-    """
+    """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean; in [2, G]. Coincident."""
     deviations = [rewards_G - rewards_G.mean() for rewards_G in survivors(groups) if np.any(rewards_G != rewards_G[0])]
     return mean([float(np.abs(each_G).sum() ** 2 / np.square(each_G).sum()) for each_G in deviations])
 
@@ -137,12 +120,9 @@ def expected_best(values_UK: np.ndarray, j: int) -> np.ndarray:
 
 
 def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
-    """Mean over groups of E[best of k rollouts] - mean reward; it shrinks as siblings find nothing better. Coincident to lagging.
+    """Mean over groups of E[best of k rollouts] - mean reward, >= 0; pass@k - pass@1 for binary rewards. Coincident to lagging.
 
-    For rewards of 0 and 1 that is pass@k - pass@1 (`expected_best`).
-
-    Returns:
-        >= 0, in units of reward; groups with fewer than `k` survivors are left out.
+    It shrinks as siblings find nothing better; groups with fewer than `k` survivors are left out.
     """
     alive = [rewards_G for rewards_G in survivors(groups) if len(rewards_G) >= k]
     return mean([float(expected_best(rewards_G, k) - rewards_G.mean()) for rewards_G in alive])

@@ -73,8 +73,8 @@ class GroupOutcome:
     Values may be numpy's or torch's; they are stored as Python's, so that a teacher's state can be saved as JSON.
 
     Raises:
-        TypeError: `task` is no TaskSpec; evaluation never reaches a teacher.
         ValueError: a column has another length than the group, or a value is out of range.
+        TypeError: `task` is no TaskSpec; evaluation never reaches a teacher.
     """
 
     task: TaskSpec
@@ -161,21 +161,13 @@ def task_to_record(task: TaskSpec) -> dict[str, Any]:
 
 
 def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
-    """Reads a record of `task_to_record`.
-
-    Raises:
-        KeyError: a field is missing.
-        ValueError, TypeError: a value is out of range or of another type.
-    """
+    """Reads a record of `task_to_record`; KeyError, ValueError or TypeError where it is none."""
     values = {item.name: record[item.name] for item in fields(TaskSpec)}
     return TaskSpec(**{**values, "family": parse_family(values["family"]), "difficulty": Difficulty(**values["difficulty"])})
 
 
 def outcome_to_record(outcome: GroupOutcome) -> dict[str, Any]:
-    """A JSON-able record of an outcome with its share of successes, NaN without survivors.
-
-    The task is named by its uid, under which a run's record has it; a probe, which no teacher issued, comes with its whole task.
-    """
+    """A JSON-able record of an outcome with its share of successes; its task by uid, or whole for a probe, which no teacher issued."""
     task = task_to_record(outcome.task) if outcome.task.mode is Mode.PROBE else outcome.task.uid
     columns = {column.name: getattr(outcome, column.name) for column in fields(GroupOutcome)}
     return {**columns, "task": task, "signals": dict(outcome.signals), "success_share": outcome.success_rate}

@@ -80,8 +80,7 @@ class Teacher:
     def __init__(self, config: TeacherConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
         """
         Args:
-            scenarios: training scenario ids by family; every family needs at least one. Families are Attune's or any text that is not the
-                name of one of them.
+            scenarios: training scenario ids by family, at least one each. Families are Attune's or any text that names none of them.
             group_size: rollouts per task, at least 2.
             seed: decides everything that this teacher leaves to chance, and the seeds of its tasks; at least 0.
         """
@@ -135,10 +134,7 @@ class Teacher:
         """Takes in groups that were outstanding and have at least two survivors, in the order of their uids."""
 
     def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
-        """Takes in the probe panel: the same training dialogues each time, mostly groups of one, in the order of their uids.
-
-        A teacher does not issue probes, so they are in no ledger and every one that is observed counts.
-        """
+        """Takes in the probe panel: the same training dialogues each time, mostly groups of one, in the order of their uids."""
 
     def on_update(self, stats: UpdateStats) -> None:
         """Takes in the measurements of the optimiser step."""
@@ -181,8 +177,7 @@ class Teacher:
         """The next `num_groups` tasks, entered in the ledger.
 
         Args:
-            policy_version: updates that the policy has had, one more with each. It never falls, also not after a resume: evidence fades
-                with the updates since.
+            policy_version: updates that the policy has had. It never falls, also not after a resume: evidence fades with the updates since.
         """
         num_groups = whole("num_groups", num_groups, least=1)
         self.policy_version = whole("policy_version", policy_version, least=self.policy_version)
@@ -279,11 +274,7 @@ class Teacher:
         return deepcopy(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; a state that cannot be restored leaves the teacher unchanged.
-
-        Raises:
-            ValueError: it is of another kind, version or other settings.
-        """
+        """Restores `state_dict()`; ValueError for another kind, version or settings, which leaves the teacher unchanged."""
         require_same("teacher state", state, self.identity())
         saved, restored = deepcopy(dict(state)), deepcopy(self)
         restored.seed, restored.step, restored.policy_version = saved["seed"], saved["step"], saved["policy_version"]

@@ -44,9 +44,8 @@ class StrictnessBins:
 
         of f's own grid, in the bin of d, and of the shared grid, in the bin of clip(d - offset_f, 0, 1)
 
-    with weight discount^(v_now - v), v_now being the newest version an outcome has come from: old evidence fades as the policy moves on,
-    and late evidence counts for no more than it is worth. Each bin also counts its neighbours, corrected for the slope s by which success
-    is assumed to fall, so that a bin long unvisited is judged by them and not drawn for ever. With n_j rollouts of share p_j in bin j:
+    with weight discount^(v_now - v), v_now being the newest version an outcome has come from. Each bin also counts its neighbours,
+    corrected for the slope s by which success is assumed to fall, so that a bin long unvisited is judged by them and not drawn for ever.
 
         smooth_k = own counts + at most `neighbour_prior` rollouts of sum_{j != k} w_kj n_j (p_kj, 1 - p_kj)
         w_kj = exp(-(d_k - d_j)^2 / (2 smoothing^2))
@@ -54,10 +53,9 @@ class StrictnessBins:
         shared posterior of bin k:    (2 (1 - d_k), 2 d_k) + smooth_k in the shared grid
         posterior of family f, bin k: the shared one at d_k - offset_f, worth at most `family_prior` rollouts, + smooth_k in f's own grid
 
-    (2 (1 - d), 2 d) is the belief that stricter is harder, and is outweighed by one group. Families share the curve and differ by an
-    offset, learned from the difference between a group's success and the shared curve: offset_f += gain_f (p - expected) / s, with mean
-    over families kept at 0 and gain_f = max(1 / (n_f + offset_prior), offset_rate), n_f groups of the family having come before. A family
-    that has groups enough is judged by its own grid, of any shape.
+    (2 (1 - d), 2 d) is the belief that stricter is harder, and is outweighed by one group. Families share the curve and differ by offsets
+    with mean 0, learned from a group's success p against the curve: offset_f += gain_f (p - expected) / s, with
+    gain_f = max(1 / (n_f + offset_prior), offset_rate), n_f groups of the family having come before.
 
     Shapes: F families, K bins, 2 for (wins, losses). Source: our own. `BetaThompsonTeacher` draws on it alone.
     """
@@ -115,11 +113,7 @@ class StrictnessBins:
         return float((k + rng.random()) / self.config.num_bins)
 
     def learn(self, groups: Sequence[GroupOutcome], performances: Sequence[float]) -> None:
-        """Takes in groups, each at the strictness and version with which it was issued.
-
-        Args:
-            performances: of each group, in [0, 1]: the share of its rollouts that counts as won.
-        """
+        """Takes in groups, each at the strictness and version with which it was issued, and the performance of each, in [0, 1]."""
         newest = max([self._version, *(group.task.policy_version for group in groups)])
         faded = self.config.discount ** (newest - self._version)
         self._own_FK2 *= faded
@@ -173,10 +167,8 @@ class BetaThompsonTeacher(Teacher):
         q_k ~ Beta(w_k, l_k),     k = argmin_k |q_k - p*|,     d ~ U(bin k)
 
     A bin of uncertain success is now and then drawn at the target and so visited, and one where success has fallen to the target is
-    practised again wherever it lies: the curve may have any shape, unlike a tracker's. A share `explore` of the groups is uniform.
-
-    Defaults: K = 20, discount 0.9 per version of the policy, explore 0.05, p* = 0.45. Outcomes are credited to the strictness and the
-    version that were issued, so delay costs only the freshness of the evidence.
+    practised again wherever it lies: the curve may have any shape, unlike a tracker's. A share `explore` of the groups is uniform. Outcomes
+    are credited to the strictness and the version that were issued, so delay costs only the freshness of the evidence.
 
     Source: our own; Thompson sampling after Chapelle & Li 2011. Measured in docs/teachers.md.
     """

@@ -1,16 +1,15 @@
-"""`make bench`: throughput, memory and overheads on this machine, each with its reference, to bench.json and bench.html."""
+"""`make bench`: throughput, memory and overheads on this machine, each with its reference, to bench.json."""
 
 from __future__ import annotations
 
 import argparse
-import html
 import importlib
 import json
 import os
 import platform
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -22,7 +21,7 @@ from simulator.files import ExitCode, write_whole
 from simulator.options import at_least
 
 if TYPE_CHECKING:
-    from experiments.benchmarks.figures import Figures, Settings
+    from experiments.benchmarks.figures import Figures
 
 PARTS = {
     "simulator": ("simulator", "measure"),
@@ -66,43 +65,24 @@ KEYS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures the requested parts and writes both files; a part that fails leaves its reason and does not stop the others."""
+    """Measures the requested parts, prints and writes them; a part that fails leaves its reason and does not stop the others."""
     parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="measure this part alone; may be given again")
     parser.add_argument("--repeats", type=at_least(1), default=5, help="of every figure; the median of 5 or more is worth quoting")
-    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="the page has the same name, with .html")
+    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="the JSON file")
     parser.add_argument("--model", default=EMBEDDED, help="the embedded prior, or a Hugging Face folder or id")
     parser.add_argument("--engine", choices=("auto", "vllm", "hf"), default="auto")
     parser.add_argument("--threads", type=at_least(1), default=1, help="of the trainer and of each engine")
     options = parser.parse_args(arguments)
-    if options.out.is_dir() or not options.out.absolute().parent.is_dir() or options.out.suffix == ".html":
+    if options.out.is_dir() or not options.out.absolute().parent.is_dir():
         print(f"--out must name a JSON file in a folder that exists, got {str(options.out)!r}", file=sys.stderr)
         return ExitCode.REFUSED
 
     from experiments.benchmarks.figures import Settings
 
-    def say(line: str) -> None:
-        print(f"  {line}", file=sys.stderr, flush=True)
-
-    settings = Settings(
-        repeats=options.repeats, model=options.model, engine=EngineKind(options.engine), threads=options.threads, progress=say
-    )
-    try:
-        figures, failed = measure(options.only or list(PARTS), settings)
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return ExitCode.INTERRUPTED
-    found = document(figures)
-    write_whole(options.out, json.dumps(found, indent=1) + "\n")
-    write_whole(options.out.with_suffix(".html"), page(found))
-    print(f"{options.out} and {options.out.with_suffix('.html')} written")
-    return ExitCode.FAILED if failed else ExitCode.FINISHED
-
-
-def measure(parts: Sequence[str], settings: Settings) -> tuple[Figures, list[str]]:
-    """The figures of these parts, a reason for every other key, and the parts that failed."""
+    settings = Settings(repeats=options.repeats, model=options.model, engine=EngineKind(options.engine), threads=options.threads)
     figures: Figures = dict.fromkeys(KEYS, "not measured: --only left it out")
-    failed = []
+    parts, failed = options.only or list(PARTS), False
     for number, part in enumerate(parts, start=1):
         print(f"[{number}/{len(parts)}] {part}", file=sys.stderr, flush=True)
         module, function = PARTS[part]
@@ -110,12 +90,17 @@ def measure(parts: Sequence[str], settings: Settings) -> tuple[Figures, list[str
             figures |= getattr(importlib.import_module(f"experiments.benchmarks.{module}"), function)(settings)
         except Exception as error:  # noqa: BLE001 - the other parts are still worth measuring
             traceback.print_exc()
-            failed.append(part)
+            failed = True
             reason = f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             # New weights are timed on the engines of the rollouts.
             sections = ("rollouts", "weights") if part == "rollouts" else (part,)
             figures |= {key: reason for key in KEYS if key.partition(".")[0] in sections}
-    return figures, failed
+    for key, figure in figures.items():
+        value = figure if isinstance(figure, str) else f"{figure.median:.4g} [{figure.lowest:.4g}, {figure.highest:.4g}]"
+        print(f"{key:<32}{value}   {KEYS[key]}")
+    write_whole(options.out, json.dumps(document(figures), indent=1) + "\n")
+    print(f"{options.out} written")
+    return ExitCode.FAILED if failed else ExitCode.FINISHED
 
 
 def document(figures: Figures) -> dict[str, Any]:
@@ -140,33 +125,6 @@ def document(figures: Figures) -> dict[str, Any]:
             place[name] = found.median
             spread[key] = {"min": found.lowest, "max": found.highest, "repeats": found.repeats}
     return {**tree, "spread": spread, "reasons": reasons}
-
-
-def page(found: Mapping[str, Any]) -> str:
-    """One self-contained table: each number with its range, or the reason for none."""
-    rows, machine = [], found["machine"]
-    for key, meaning in KEYS.items():
-        value: Any = reduce(lambda tree, name: tree[name], key.split("."), found)
-        if value is None:
-            cells = f'<td class="n">none<td class="why">{html.escape(found["reasons"][key])}'
-        else:
-            spread = found["spread"][key]
-            span = f"{spread['min']:.4g} to {spread['max']:.4g}, {spread['repeats']} times"
-            cells = f'<td class="n">{value:.4g}<td class="n">{span}'
-        rows.append(f"<tr><td>{key}{cells}<td>{html.escape(meaning)}</tr>\n")
-    about = (
-        f"Commit {str(found['commit'])[:12]}, {found['measured']}, {machine['cores']} cores of {machine['processor']}, "
-        f"load {found['load']:.1f} when it was written. Medians; figures taken on a busy machine are good for their ratios only."
-    )
-    return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Attune: benchmark</title>
-<style>body{{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
-table{{border-collapse:collapse;width:100%}}td,th{{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}}
-td.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}.why{{color:#777}}</style>
-<h1>Benchmark</h1><p>{html.escape(about)}</p>
-<table><tr><th>key<th>median<th>range<th>meaning</tr>
-{"".join(rows)}
-</table></html>
-"""
 
 
 if __name__ == "__main__":

@@ -32,18 +32,12 @@ class Callback:
     """Whether a resumed run needs the weights before training."""
 
     def check(self, config: Any) -> None:
-        """Called before anything starts.
-
-        Raises:
-            ValueError: the run's settings contradict it.
-        """
+        """Called before anything starts; raises ValueError where the run's settings contradict it."""
 
     def evaluation_tasks(self, full: Sequence[EvaluationTask], small: Sequence[EvaluationTask]) -> Sequence[EvaluationTask]:
-        """The tasks of the full held-out grid, in its order. A larger `group_size` asks for further dialogues with a user, which count in
-        no score and are recorded as `tries`.
+        """The tasks of the full held-out grid, in its order; `small` are those that the smaller grid has too.
 
-        Args:
-            small: those that the smaller grid has too.
+        A larger `group_size` asks for further dialogues with a user, which count in no score and are recorded as `tries`.
         """
         return full
 

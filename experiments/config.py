@@ -268,11 +268,7 @@ def experiments() -> dict[str, Path]:
 
 
 def path_of(experiment: str) -> Path:
-    """The file of an experiment.
-
-    Raises:
-        ConfigError: there is no such experiment; lists those that exist.
-    """
+    """The file of an experiment; raises ConfigError with a list of all where there is none."""
     if experiment not in (known := experiments()):
         close = get_close_matches(experiment, known, n=1)
         meant = f"; did you mean {close[0]}?" if close else ""
@@ -328,10 +324,7 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
 
 
 def read_experiment(experiment: str, *, above: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings of an experiment's file on those of the experiment that it names as its `base`.
-
-    Args:
-        above: the experiments whose base, or base's base, it is, the nearest last.
+    """The settings of an experiment's file on those of its `base`; `above` are the experiments that have it as a base, the nearest last.
 
     Raises:
         ConfigError: one of the files cannot be read, or a base is not an experiment of a single run.
@@ -344,11 +337,7 @@ def read_experiment(experiment: str, *, above: Sequence[str] = ()) -> dict[str, 
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file of settings by name.
-
-    Raises:
-        ConfigError: it is not one.
-    """
+    """A YAML file of settings by name; raises ConfigError where it is none."""
     try:
         tree = OmegaConf.to_container(OmegaConf.load(path))
     except (yaml.YAMLError, UnicodeDecodeError, OSError, OmegaConfBaseException) as error:
@@ -411,11 +400,7 @@ def compose(base: Mapping[str, Any], overrides: Mapping[str, Any], *, experiment
 
 
 def checked(settings: type, given: Mapping[str, Any], group: str) -> Any:
-    """An instance of a settings class.
-
-    Raises:
-        ConfigError: one sentence about the first setting that is wrong; one that does not exist is misspelt, or of another kind.
-    """
+    """An instance of a settings class; raises ConfigError with one sentence about the first setting that is wrong."""
     try:
         return TypeAdapter(settings).validate_python(given)
     except ValidationError as error:
@@ -448,11 +433,7 @@ def with_kind(settings: type, kind: str) -> type:
 
 
 def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> list[str]:
-    """Dotted names of all fields of a settings class, those of its parts among them.
-
-    Args:
-        of: only fields of this type.
-    """
+    """Dotted names of all fields of a settings class and of its parts, or of those whose type is `of`."""
     found = []
     for name, hint in get_type_hints(settings).items():
         if isinstance(hint, type) and is_dataclass(hint):
@@ -463,11 +444,7 @@ def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> lis
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Nested settings from `a.b=value` words. Values are YAML; where the setting is text they are taken as written, unless quoted.
-
-    Raises:
-        ConfigError: a word is no assignment, or its value is no YAML.
-    """
+    """Nested settings from `a.b=value` words. Values are YAML; where the setting is text they are taken as written, unless quoted."""
     structured = {"arms": "[", "seeds": "[", "simulator.extra_body": "{"}  # text, or what begins like this
     words = []
     for word in overrides:
@@ -525,14 +502,12 @@ def own_file(config: ExperimentConfig) -> ExperimentConfig | None:
 
 
 def overrides_of(config: ExperimentConfig) -> list[str] | None:
-    """The overrides that make this configuration from its experiment's file; None where that file is no single run's.
-
-    Where a group has another kind than in the file, its settings are compared with that kind's defaults.
-    """
+    """The overrides that make this configuration from its experiment's file; None where that file is no single run's."""
     if (file := own_file(config)) is None:
         return None
     usual, words = dict(leaves(to_plain(file))), []
     for group in DEFAULT_KINDS:
+        # The settings of another kind than the file's are compared with that kind's defaults.
         kind = getattr(config, group).kind
         if kind != usual[f"{group}.kind"]:
             words.append(f"{group}.kind={kind}")

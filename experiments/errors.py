@@ -15,11 +15,7 @@ class ConfigError(ValueError):
 
 @contextlib.contextmanager
 def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
-    """Turns errors of these types into a ConfigError with the same words.
-
-    Raises:
-        ConfigError: one of them was raised.
-    """
+    """Turns errors of these types into a ConfigError with the same words."""
     try:
         yield
     except ConfigError:
@@ -29,11 +25,7 @@ def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError)
 
 
 def checked_name(name: str) -> str:
-    """The name of a sweep or run, which becomes a folder.
-
-    Raises:
-        ConfigError: it is not a plain name.
-    """
+    """The name of a sweep or run, which becomes a folder; raises ConfigError where it is no plain name."""
     if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
         raise ConfigError(f"name must consist of letters, digits and . _ + -, got {name!r}")
     return name

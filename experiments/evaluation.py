@@ -66,11 +66,7 @@ class Graded:
 
 
 def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
-    """The held-out keys of `summary.json`; ERROR dialogues count nowhere, and an empty grid gives NaN.
-
-    Args:
-        seed: of the bootstrap.
-    """
+    """The held-out keys of `summary.json`; ERROR dialogues count nowhere, an empty grid gives NaN, the seed is the bootstrap's."""
     valid = [item for item in graded if item.outcome is not Outcome.ERROR]
     emotions = np.array([item.emotion for item in valid], dtype=float)
     per_scenario = np.array([mean for _, mean in sorted(means_by(valid, lambda item: item.scenario_id).items())])
@@ -134,8 +130,6 @@ class HeldOutEvaluation:
         should_stop: asked between chunks; a yes abandons the evaluation, which then leaves no trace.
     """
 
-    NUM_DECILES = 10
-    """Evaluations in the course of a budget: at every tenth of it."""
     CHUNK = 64
     """Dialogues between two questions whether to stop."""
     SHOWN = ("score", "worst_cell", "success_rate", "failure_rate")
@@ -162,12 +156,12 @@ class HeldOutEvaluation:
     @property
     def num_dialogues(self) -> int:
         """Of a whole run: the full grid at both ends, the smaller one at each tenth between."""
-        return 2 * sum(task.group_size for task in self.full) + (self.NUM_DECILES - 1) * len(self.during)
+        return 2 * sum(task.group_size for task in self.full) + 9 * len(self.during)
 
-    @classmethod
-    def decile(cls, fraction: float) -> int:
+    @staticmethod
+    def decile(fraction: float) -> int:
         """The tenth of the budget that a fraction of it lies in; 10 at its end."""
-        return min(int(fraction * cls.NUM_DECILES), cls.NUM_DECILES)
+        return min(int(fraction * 10), 10)
 
     def play(self, pool: RolloutPool, recorder: Recorder, *, state: RunState, full: bool) -> dict[str, Any] | None:
         """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it.
@@ -213,10 +207,7 @@ class HeldOutEvaluation:
         return summaries["full" if full else "during"]
 
     def reference(self, user: UserSimulator, *, max_turns: int) -> dict[str, float]:
-        """Scores of scripted agents on the full grid, with the same seeds: L0 always advises, L6 has all six skills.
-
-        None when the user is not the embedded one.
-        """
+        """Scores of L0 (always advises) and L6 (has all six skills) on the full grid and its seeds; empty without the rule user."""
         if not isinstance(user, RuleUser):
             return {}
         by_id = {scenario.scenario_id: scenario for scenario in self.scenarios}
@@ -242,12 +233,10 @@ def start_and_end(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def seconds_of_run(config: ExperimentConfig, step: Mapping[str, float], *, num_tokens: float) -> float:
-    """Seconds that a run takes with its evaluations, were all steps like this one.
-
-    A held-out dialogue is reckoned as long as one of training. Starting the engines is not counted.
+    """Seconds that a run takes with its evaluations, without the start of the engines, if all steps are like this one.
 
     Args:
-        step: metrics of a step.
+        step: its metrics; a held-out dialogue takes as long as one of its own.
         num_tokens: policy tokens that it took, > 0.
     """
     num_steps = config.budget.policy_tokens / num_tokens

@@ -40,11 +40,7 @@ THIRDS = ("easy", "middle", "hard")
 
 
 def measure(group: RolloutGroup, *, success_emotion: float) -> GroupOutcome:
-    """The outcome of a group that a teacher observes.
-
-    Args:
-        success_emotion: final emotion, 0-100, from which a dialogue counts as a success.
-    """
+    """The outcome of a group that a teacher observes; a final emotion (0-100) of `success_emotion` or more is a success."""
     assert isinstance(group.task, TaskSpec), f"only a teacher's tasks are measured, got {type(group.task).__name__}"
     rollouts = group.rollouts
     failed = [rollout.dialogue.outcome is Outcome.ERROR for rollout in rollouts]
@@ -93,15 +89,11 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
     # Only an LLM user detects replies that address the model behind it.
     suspicious = [bool(turn.suspicion) for dialogue in dialogues for turn in dialogue.turns if turn.change is not None]
     thoughts = [thought for rollout in good for thought in rollout.thoughts]
-    thinking = (
-        {
-            "rollout/think_tokens": float(np.mean([thought.num_tokens for thought in thoughts])),
-            "rollout/format_ok": float(np.mean([thought.well_formed for thought in thoughts])),
-            "rollout/think_truncated": float(np.mean([thought.cut_off for thought in thoughts])),
-        }
-        if thoughts
-        else {}
-    )
+    thinking = {
+        "rollout/think_tokens": mean([thought.num_tokens for thought in thoughts]),
+        "rollout/format_ok": mean([thought.well_formed for thought in thoughts]),
+        "rollout/think_truncated": mean([thought.cut_off for thought in thoughts]),
+    }
     return {
         "reward/mean": mean(rewards),
         "reward/emotion": mean(emotions / 100.0),
@@ -115,7 +107,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
         **{f"dialogue/{key}": share for key, share in strategy_shares(dialogues).items()},
         "simulator/suspicious_share": mean(np.array(suspicious, dtype=float)),
         "rollout/entropy_sampled": entropy_sampled(good),
-        **thinking,
+        **(thinking if thoughts else {}),
     }
 
 

@@ -44,11 +44,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_teache
 
 
 def check_writable(folder: Path, *, called: str = "runs") -> None:
-    """Refuses a folder that cannot be made or written.
-
-    Args:
-        called: the setting or option that names it.
-    """
+    """Refuses a folder that cannot be made or written; `called` is the setting or option that names it."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         # Tried, because some file systems refuse what their modes allow.
@@ -159,10 +155,7 @@ def warnings(config: ExperimentConfig) -> list[str]:
 def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: str) -> list[str]:
     """Notes on settings of an algorithm or user that another kind has too and takes from its own defaults.
 
-    Not for teachers, whose settings share names by chance.
-
-    Args:
-        called: the file of the settings before.
+    Not for teachers, whose settings share names by chance. `called` is the file of the settings before.
     """
     found = []
     for group in ("algorithm", "simulator"):

@@ -124,10 +124,7 @@ class Recorder:
         self._dashboard.text("alarms", step, text)
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        """Writes summary.json, which comparisons read, and the run's settings with its scores for TensorBoard.
-
-        The file comes last: a run that has it has ended.
-        """
+        """Writes the run's settings and scores for TensorBoard, and last summary.json: a run that has it has ended."""
         step = int(values.get("steps", 0))
         self._show_teaching(step)
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
@@ -145,11 +142,7 @@ class Recorder:
         write_whole(self.folder / SUMMARY, json.dumps(jsonable(values), indent=2) + "\n")
 
     def flush(self) -> None:
-        """Forces what was recorded to the disk: a checkpoint must not outlive the records of what it has behind it.
-
-        Raises:
-            OSError: the disk is full or gone.
-        """
+        """Forces the records to the disk, because a checkpoint must not outlive them; raises OSError where it is full or gone."""
         for stream in self._streams.values():
             stream.flush()
             os.fsync(stream.fileno())
@@ -172,11 +165,7 @@ class Recorder:
 
 
 def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Drops the records that are not kept, and a torn last line, in place.
-
-    Raises:
-        ValueError: a line before the last one is torn.
-    """
+    """Drops the records that are not kept, and a torn last line, in place; raises ValueError for a torn line before it."""
     if not path.exists():
         return
     with draft_of(path) as draft, draft.open("w", encoding="utf-8") as new:

@@ -44,11 +44,7 @@ def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
 
 
 def check_resumable(config: ExperimentConfig, folder: Path) -> None:
-    """Refuses a run that cannot be resumed, before anything is started.
-
-    Raises:
-        ConfigError: its budget is used up, it lacks a checkpoint or records, or its users are other ones.
-    """
+    """Raises ConfigError for a run whose budget is used up, that lacks a checkpoint or records, or whose users are other ones."""
     with refusing():
         summary, last = read_summary(folder / SUMMARY) or {}, last_record(folder / METRICS) or {}
 
@@ -77,15 +73,7 @@ def check_resumable(config: ExperimentConfig, folder: Path) -> None:
 
 
 def check_records(folder: Path, *, step: int, num_evaluations: int) -> None:
-    """Refuses a run that lacks records from before its checkpoint, because its summary would miss them.
-
-    Args:
-        step: of the checkpoint.
-        num_evaluations: before it.
-
-    Raises:
-        ConfigError: names the file, and how far it reaches.
-    """
+    """Raises ConfigError for a run that lacks records up to its checkpoint's step and evaluations: its summary would miss them."""
     # Steps count from one, evaluations from zero.
     for name, key, needed, first in ((METRICS, "step", step, 1), (EVALUATION, "look", num_evaluations - 1, 0)):
         last = (last_record(folder / name) or {}).get(key, -1)
@@ -94,11 +82,7 @@ def check_records(folder: Path, *, step: int, num_evaluations: int) -> None:
 
 
 def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
-    """Refuses other weights before training than the run began with, where the run still needs them.
-
-    Raises:
-        ConfigError: names the settings that need them.
-    """
+    """Raises ConfigError for other weights before training than the run began with, where settings still need them."""
     needing = [f"callbacks.{name}" for name, callback in config.callbacks.items() if callback.needs_start]
     if config.algorithm.kl_coef:
         needing.insert(0, f"algorithm.kl_coef={config.algorithm.kl_coef:g}")
@@ -117,11 +101,7 @@ def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
 
 
 def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
-    """Why the users differ from those that a run began with, with the remedy; empty where they do not.
-
-    Args:
-        written: its `config.yaml`.
-    """
+    """Why the users differ from those of a run's `config.yaml`, with the remedy; empty where they do not."""
     before, now = setting(written, PROVENANCE, {}), contents_of(config.simulator)
     for key, name in (("profiles_hash", "simulator.profiles"), ("heldout_profiles_hash", "simulator.heldout_profiles")):
         if before.get(key) and now.get(key) != before[key]:

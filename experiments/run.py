@@ -108,11 +108,7 @@ class RunLoop:
         self._has_price = isinstance(user, EndpointConfig) and max(user.price_prompt, user.price_completion) > 0.0
 
     def run(self, *, to_resume: str, torn: Sequence[str] = ()) -> ExitCode:
-        """Steps until the budget is used up, something fails, or the run is interrupted.
-
-        Args:
-            torn: why newer checkpoints than the resumed one were skipped.
-        """
+        """Steps to the end of the budget, a failure or an interrupt; `torn` says why newer checkpoints were skipped."""
         self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.state.step}")
         for message in (*warnings(self.config), *(f"SKIPPED a newer checkpoint: {reason}" for reason in torn)):
             self.progress.say(message)
@@ -252,14 +248,8 @@ class RunLoop:
 
 
 class Progress:
-    """Prints to stderr, and keeps messages in the run's `log.txt`.
+    """Prints to stderr, and keeps messages in the run's `log.txt`; `fraction` of the budget was used before a resume."""
 
-    Args:
-        fraction: of the budget that a resumed run has used before.
-    """
-
-    EVERY = 10
-    """Steps between two lines where there is no terminal for a bar."""
     SHOWN: ClassVar = {
         "reward": "reward/mean",
         "strictness": "curriculum/strictness",
@@ -300,7 +290,7 @@ class Progress:
             left = as_clock(pace_s * max(1.0 - fraction, 0.0))
         shown = "  ".join(f"{label} {metrics[key]:.2f}" for label, key in self.SHOWN.items() if key in metrics)
         line = f"step {step:>4}  {fraction:>4.0%}  {shown}  {left} left"
-        if self._bar.disable and step % self.EVERY == 0:
+        if self._bar.disable and step % 10 == 0:
             self.say(line)
         self._bar.set_description_str(line, refresh=False)
         self._bar.update(round(100 * fraction) - self._bar.n)

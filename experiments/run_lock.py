@@ -19,11 +19,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def begin(folder: Path, settings: str, *, must_be_new: bool = False) -> None:
-    """Makes a run's folder with its `config.yaml`; an existing one is left as it is.
-
-    Raises:
-        ConfigError: it exists and must be new, so another process began it after the check.
-    """
+    """Makes a run's folder with its `config.yaml`; an existing one is left as it is, or raises ConfigError where it must be new."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with (folder / CONFIG).open("x", encoding="utf-8") as file:
@@ -35,11 +31,7 @@ def begin(folder: Path, settings: str, *, must_be_new: bool = False) -> None:
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Holds the lock of a run's folder; it lies on `config.yaml` and ends with the process.
-
-    Raises:
-        ConfigError: another process writes the run.
-    """
+    """Holds the lock on a run's `config.yaml`, which ends with the process; raises ConfigError where another process writes the run."""
     # NFS locks byte ranges, which needs a descriptor that may write.
     with (folder / CONFIG).open("r+b" if os.access(folder / CONFIG, os.W_OK) else "rb") as file:
         try:

@@ -57,11 +57,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
 
 
 def run_cell(sweep: Sweep, cell: Cell) -> ExitCode:
-    """Runs one cell in this process, from the start or from its newest checkpoint.
-
-    Raises:
-        ConfigError: it cannot work, or replays a run that has not ended.
-    """
+    """Runs one cell here, from the start or its newest checkpoint; raises ConfigError where a run that it replays has not ended."""
     from experiments.run import run
 
     for need in sweep.needs(cell):
@@ -105,11 +101,7 @@ def check_place(sweep: Sweep) -> None:
 
 
 def check_same_run(sweep: Sweep, cell: Cell) -> None:
-    """Refuses an existing run that is not the one that this sweep would make.
-
-    Raises:
-        ConfigError: it has another world, users or settings, or cannot be read.
-    """
+    """Raises ConfigError for an existing run of another world, other users or settings, or that cannot be read."""
     folder, config = sweep.run_folder(cell), sweep.config(cell)
     another, again = "take another name= for the sweep", f"delete {folder} to run it again"
     if not (folder / CONFIG).is_file():
@@ -350,11 +342,7 @@ class SweepRunner:
         return 0.0 if line is None else min(self.sweep.budget.fraction(policy_tokens=line["perf/policy_tokens"], steps=line["step"]), 1.0)
 
     def stop_all(self, *, abandon: bool = False) -> None:
-        """Asks the runs to end, and waits for them.
-
-        Args:
-            abandon: the current step, which is otherwise finished and saved.
-        """
+        """Asks the runs to finish and save their step, or to abandon it, and waits for them."""
         for item in self.running:
             item.signal(up_to=2 if abandon else 1)
         # Not `Popen.wait`, which sleeps through a signal that arrives just before it.

@@ -83,11 +83,7 @@ class SweepFile:
 
     @classmethod
     def of(cls, experiment: str) -> SweepFile:
-        """The file of an experiment.
-
-        Raises:
-            ConfigError: one sentence about the first key that is wrong.
-        """
+        """The file of an experiment; raises ConfigError about the first key that is wrong."""
         path = path_of(experiment)
         given = {name: value for name, value in read_yaml(path).items() if value is not None}
         try:
@@ -121,8 +117,6 @@ class SweepFile:
         for a, b in self.pairs:
             if a not in self.arms or fnmatch.filter(self.arms, b) in ([], [a]):
                 raise ValueError(f"contrasts must look like first:second, two of the arms {', '.join(self.arms)}, got {f'{a}:{b}'!r}")
-        if len(set(self.pairs)) < len(self.pairs):
-            raise ValueError(f"contrasts must name each contrast once, got {', '.join(self.contrasts)}")
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -194,16 +188,11 @@ class Sweep:
         return sorted(found, key=lambda cell: (cell.seed, cell.arm))
 
     def cell(self, arm: str, seed: str) -> Cell:
-        """One run by name.
-
-        Raises:
-            ConfigError: the sweep has no such arm or seed.
-        """
-        for cell in self.cells():
-            if (cell.arm, str(cell.seed)) == (arm, seed):
-                return cell
-        seeds = ", ".join(map(str, self.seeds))
-        raise ConfigError(f"a cell must be one of the arms {', '.join(self.arms)} and seeds {seeds}, got {arm!r} {seed!r}")
+        """One run by name; raises ConfigError where the sweep has none."""
+        found = {(cell.arm, str(cell.seed)): cell for cell in self.cells()}
+        if (arm, seed) not in found:
+            raise ConfigError(f"a cell must be one of {', '.join(map(str, found.values()))}, got {arm!r} {seed!r}")
+        return found[arm, seed]
 
     def run_folder(self, cell: Cell) -> Path:
         """The folder of a run."""
@@ -267,20 +256,12 @@ class Sweep:
         return f"held-out {score:.1f}" + ("" if area is None else f", over the run {area:.1f}")
 
     def keep_plan(self) -> None:
-        """Writes the planned comparison into the sweep's folder.
-
-        Raises:
-            ConfigError: the sweep was begun with another plan.
-        """
+        """Writes the planned comparison into the sweep's folder; raises ConfigError where it was begun with another plan."""
         with refusing():
             self.planned.keep(self.folder)
 
     def check_arms(self) -> None:
-        """Refuses arms that replay a run which is not made, or that differ in cost, measure or start.
-
-        Raises:
-            ConfigError: names the arm or the setting.
-        """
+        """Raises ConfigError for arms that replay a run which is not made, or that differ in cost, measure or start."""
         firsts = {arm: Cell(arm, self.seeds[0]) for arm in self.arms}
         for arm, cell in firsts.items():
             needed = {need.arm for need in self.needs(cell)}
@@ -353,11 +334,7 @@ class Sweep:
 
 
 def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
-    """The plan of a sweep with dotted overrides, every arm checked.
-
-    Raises:
-        ConfigError: the file or an override is wrong, an arm's settings are wrong, or arms differ in cost or measure.
-    """
+    """The plan of a sweep with dotted overrides; raises ConfigError for wrong settings and arms that differ in cost or measure."""
     import_study(experiment)
     file = SweepFile.of(experiment)
     given = parse_overrides(overrides)
@@ -365,9 +342,8 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     for name, instead in (("seed", "its runs have seeds=..."), ("resume", "the same command again resumes it")):
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
-    for name in ("name", "runs"):
-        if name in own and own[name] in (None, ""):
-            raise ConfigError(f"{name} must not be empty, got {own[name]!r}")
+    if empty := [name for name in ("name", "runs") if own.get(name, name) in (None, "")]:
+        raise ConfigError(f"{empty[0]} must not be empty, got {own[empty[0]]!r}")
     for group in DEFAULT_KINDS:
         kind = setting(given, f"{group}.kind")
         if kind and any(setting(arm, f"{group}.kind") for arm in file.arms.values()):
@@ -420,13 +396,9 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
 
 
 def shared_overrides(arm: Mapping[str, Any], base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides that an arm would lose by its own kind, as far as that kind has them.
+    """Of the overrides given for all arms, those that an arm would lose by its own kind, as far as that kind has them.
 
     Of teachers' settings, and of those given with a kind, only those that all kinds have, because one name may mean two things.
-
-    Args:
-        arm: its own settings.
-        given: the overrides for all arms.
     """
     kept = {}
     for group, settings in given.items():

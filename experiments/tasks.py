@@ -59,16 +59,10 @@ def spread(scenarios: Sequence[Scenario], num_scenarios: int) -> list[Scenario]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeTask:
-    """One dialogue of the panel. It is not a TaskSpec, so it reaches a teacher only by `as_observed`."""
+class ProbeTask(EvaluationTask):
+    """One dialogue of the panel, which reaches a teacher only by `as_observed`."""
 
-    uid: str
     family: Family
-    scenario_id: str
-    strictness: float
-    difficulty: Difficulty
-    seed: int
-    group_size: int = 1
 
     def as_observed(self, *, step: int, policy_version: int) -> TaskSpec:
         """It as a probe of this step, which the teacher did not issue and does not train on."""

@@ -18,8 +18,7 @@ from simulator.dialogue import Outcome
 class Batch:
     """B rollouts padded on the right to T tokens, on the CPU until `to` moves a micro-batch.
 
-    Tokens that the model may read (attention), tokens that it is trained on (loss mask) and turns are three separate arrays. The optional
-    columns come step by step: the learner adds the values of the reference, the critic and the old policy, the algorithm its advantages.
+    The optional columns come step by step: the learner adds those of the reference, the critic and the old policy, the algorithm its own.
     """
 
     token_ids_BT: Tensor
@@ -63,7 +62,7 @@ class Batch:
 
     @property
     def num_rollouts(self) -> int:
-        """B."""
+        """The size B."""
         return len(self.group_ids_B)
 
     @property
@@ -80,18 +79,16 @@ class Batch:
     def rows(self, rows_R: Tensor) -> Batch:
         """These rows only, cut to the longest that is needed."""
         length = int(self.needed_B[rows_R].max()) if len(rows_R) else 0
-        cut = {name: column[rows_R, :length] if name.endswith("_BT") else column[rows_R] for name, column in self._columns().items()}
-        return replace(self, uids=tuple(self.uids[row] for row in rows_R.tolist()), **cut)
+        return self._mapped(rows_R, lambda name, column: column[rows_R, :length] if name.endswith("_BT") else column[rows_R])
 
     def to(self, device: torch.device | str) -> Batch:
         """The same on another device."""
-        return replace(self, uids=self.uids, **{name: column.to(device) for name, column in self._columns().items()})
+        return self._mapped(torch.arange(self.num_rollouts), lambda _, column: column.to(device))
 
     def by_segment(self) -> Batch:
         """A row for each sequence of a rollout, which a model may read as one; per-row columns are repeated.
 
-        Advantages come before, from rows that are whole dialogues: there a dialogue counts once in its group's statistics, however many
-        sequences it has, and its turns are in one row.
+        Advantages come before, from whole dialogues, each of which counts once in its group's statistics.
         """
         if not self.segment_ids_BT.any():
             return self
@@ -103,11 +100,9 @@ class Batch:
         steps_T = torch.arange(int(lengths_R.max()))
         index_RT = (starts_R[:, None] + steps_T).clamp(max=self.token_ids_BT.shape[1] - 1)
         inside_RT = steps_T < lengths_R[:, None]
-        cut = {
-            name: column[rows_R[:, None], index_RT] * inside_RT if name.endswith("_BT") else column[rows_R]
-            for name, column in self._columns().items()
-        }
-        return replace(self, uids=tuple(self.uids[row] for row in rows_R.tolist()), **cut)
+        return self._mapped(
+            rows_R, lambda name, column: column[rows_R[:, None], index_RT] * inside_RT if name.endswith("_BT") else column[rows_R]
+        )
 
     def score_by_segment(self, score: Callable[[Batch], Tensor]) -> Tensor:
         """`score` of each trained token, [B, T] float32, where each sequence is read by itself; 0 outside the loss mask."""
@@ -117,11 +112,9 @@ class Batch:
         return scores_BT
 
     def micro_batches(self, config: LearnerConfig) -> list[Tensor]:
-        """Rows in pieces of at most `micro_batch_rows` rows and `micro_batch_tokens` tokens, padding included, longest first: so padding
-        is small, and running out of memory shows at once. A single longer row is a piece of its own.
+        """Rows (int64 [R]) in pieces of at most `micro_batch_rows` rows and `micro_batch_tokens` tokens, padding included, longest first.
 
-        Returns:
-            Row indices, int64 [R] each; rows without a trained token are in none.
+        A longer row is a piece of its own; rows without a trained token are in none.
         """
         needed_B = self.needed_B
         order = torch.argsort(needed_B, descending=True, stable=True)
@@ -132,8 +125,9 @@ class Batch:
             rows = rows[size:]
         return pieces
 
-    def _columns(self) -> dict[str, Tensor]:
-        return {name: column for name, column in vars(self).items() if isinstance(column, Tensor)}
+    def _mapped(self, rows_R: Tensor, change: Callable[[str, Tensor], Tensor]) -> Batch:
+        columns = {name: change(name, column) for name, column in vars(self).items() if isinstance(column, Tensor)}
+        return replace(self, uids=tuple(self.uids[row] for row in rows_R.tolist()), **columns)
 
 
 def is_valid(rollout: Rollout) -> bool:
@@ -144,11 +138,7 @@ def is_valid(rollout: Rollout) -> bool:
 def trainable_groups(groups: Sequence[RolloutGroup], *, compares_siblings: bool = True) -> list[RolloutGroup]:
     """The groups that can teach the policy, each without its broken rollouts. Teachers observe every group before this.
 
-    Left out are groups with fewer than two different rewards: those of fewer than two valid rollouts, as one reward has no baseline, and
-    those whose valid rollouts all ended with the same reward, even by different turns.
-
-    Args:
-        compares_siblings: whether rollouts are judged by their group. Otherwise one valid rollout is enough.
+    Left out are groups whose valid rollouts have fewer than two different rewards; where no siblings are compared, one is enough.
     """
     valid = [replace(group, rollouts=tuple(filter(is_valid, group.rollouts))) for group in groups]
     least = 2 if compares_siblings else 1
@@ -161,9 +151,7 @@ def collate(groups: Sequence[RolloutGroup]) -> Batch:
     for rollout in rollouts:
         arrays = (rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
         assert {len(array) for array in arrays} == {len(rollout.token_ids)}, "a rollout's arrays must be of one length"
-        assert not any(rollout.loss_mask[segment][:1].any() for segment in rollout.segments), (
-            "a sequence's first token cannot have been sampled: nothing comes before it"
-        )
+        assert not any(rollout.loss_mask[each][:1].any() for each in rollout.segments), "a sequence's first token cannot have been sampled"
     lengths_B = torch.tensor([len(rollout.token_ids) for rollout in rollouts], dtype=torch.int64)
     num_tokens = int(lengths_B.max()) if rollouts else 0
     valid_B = np.array([is_valid(rollout) for rollout in rollouts], dtype=bool)

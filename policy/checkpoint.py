@@ -25,16 +25,14 @@ def save_checkpoint(
 ) -> Path:
     """Writes a checkpoint next to its final place, moves it there in one rename, then removes all but the newest `keep`.
 
-    A process killed at any moment leaves either the checkpoint before or this one, and at most a hidden folder that the next save removes.
+    A process killed at any moment leaves the checkpoint before or this one; the next save removes what it had not finished.
 
     Args:
         folder: `.../checkpoints/step_<n>`; replaced when it exists.
         state: dicts, lists, numbers, strings and tensors only, so that reading it back runs no code.
-        keep: >= 1.
 
     Raises:
-        OSError: the disk is full or not writable.
-        RuntimeError: likewise, from torch.
+        OSError or, from torch, RuntimeError: the disk is full or not writable.
     """
     plain, written = _plain(state, "state"), folder.parent / f".{folder.name}.new"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -66,21 +64,13 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any]:
-    """The state given to `save_checkpoint`; the folder itself loads in transformers and vLLM.
-
-    Raises:
-        ValueError: it is not whole, or not ours.
-    """
+    """The state given to `save_checkpoint`, of a whole checkpoint; the folder itself loads in transformers and vLLM."""
     verify(folder)
     return torch.load(folder / STATE, map_location="cpu", weights_only=True)
 
 
 def verify(folder: Path) -> None:
-    """Compares the files of a checkpoint with its manifest.
-
-    Raises:
-        ValueError: one is missing or short, or there is no manifest of this format.
-    """
+    """Raises a ValueError for a checkpoint without a manifest of this format, or with a file that is missing or short."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -94,11 +84,7 @@ def verify(folder: Path) -> None:
 
 
 def newest_checkpoint(run_folder: Path, *, on_torn: Callable[[str], None] = lambda why: None) -> Path | None:
-    """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None.
-
-    Args:
-        on_torn: called with the reason for each newer one that is passed over.
-    """
+    """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None; `on_torn` gets why a newer one is passed over."""
     for folder in reversed(_steps(run_folder / "checkpoints")):
         try:
             verify(folder)
@@ -118,11 +104,7 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A copy down to the tensors, of types that `torch.load(weights_only=True)` takes; a StrEnum or a numpy float becomes its base type.
-
-    Raises:
-        TypeError: it holds another type.
-    """
+    """A copy down to the tensors, of types that `torch.load(weights_only=True)` takes; a StrEnum or a numpy float becomes its base type."""
     if isinstance(value, Mapping):
         return {_plain(key, f"a key of {name}"): _plain(item, f"{name}.{key}") for key, item in value.items()}
     if type(value) in (list, tuple, torch.Size):

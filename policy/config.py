@@ -8,7 +8,7 @@ import sys
 from dataclasses import field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
@@ -18,9 +18,6 @@ from simulator.settings import SETTINGS
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
-
-
-# Engine ----------------------------------------------------------------------------------------------------------------------------
 
 
 class EngineKind(StrEnum):
@@ -39,7 +36,6 @@ class EngineDtype(StrEnum):
 
     @property
     def num_bytes(self) -> int:
-        """Of one number."""
         return 4 if self is EngineDtype.FLOAT32 else 2
 
 
@@ -88,8 +84,7 @@ class EngineConfig:
         if self.weight_folder and self.weight_transport is not WeightTransport.FILE:
             raise ValueError(f"policy.weight_folder must be empty with policy.weight_transport=rpc, got {self.weight_folder!r}")
         if self.engine_process and (self.engine is EngineKind.HF or self.tensor_parallel > 1):
-            other = "policy.engine=hf" if self.engine is EngineKind.HF else f"policy.tensor_parallel={self.tensor_parallel}"
-            raise ValueError(f"policy.engine_process must be false with {other}, got true")
+            raise ValueError("policy.engine_process must be false with policy.engine=hf or policy.tensor_parallel above 1, got true")
         if self.engine is EngineKind.HF and self.tensor_parallel > 1:
             raise ValueError(f"policy.tensor_parallel must be 1 with policy.engine=hf, got {self.tensor_parallel}: only vLLM has it")
 
@@ -106,9 +101,6 @@ class EngineConfig:
         if self.tensor_parallel > 1:
             return f"policy.tensor_parallel must be 1 where vLLM {{}}, got {self.tensor_parallel}"
         return "policy.engine_process must be false where vLLM {}, got true" if self.engine_process else ""
-
-
-# Rollouts --------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(config=SETTINGS, kw_only=True)
@@ -174,12 +166,7 @@ def require_plain_python() -> None:
     """Raises ValueError for a checkout whose Python Ray could not start: it writes command lines and takes them apart again."""
     for path in (sys.executable, str(Path(__file__).parents[1])):
         if not path.isascii() or set(path) & set("'\"\\:$`\n"):
-            raise ValueError(
-                f"the checkout must lie where Ray can start workers, without quotes, colons and non-ASCII letters, got {path!r}"
-            )
-
-
-# Learner ---------------------------------------------------------------------------------------------------------------------------
+            raise ValueError(f"the checkout must lie in a folder without quotes, colons and non-ASCII letters, for Ray, got {path!r}")
 
 
 @dataclass(config=SETTINGS)
@@ -234,20 +221,11 @@ class LoraConfig:
     """Layers that get an adapter: `all-linear` (all but the output head), or the ends of their names, as in `q_proj,v_proj`. Never an
     embedding, an output head that is one, or experts joined in one parameter, with which `all-linear` is refused."""
 
-    def __post_init__(self) -> None:
-        if not all(name.strip() for name in self.targets.split(",")):
-            raise ValueError(f"policy.lora.targets must be all-linear or names of layers, as in q_proj,v_proj, got {self.targets!r}")
-
 
 def check_lora(config: LoraConfig) -> None:
     """Raises ValueError for adapters where `peft` is not installed."""
     if config.rank and importlib.util.find_spec("peft") is None:
-        raise ValueError(
-            f"policy.lora.rank must be 0 where peft is not installed, got {config.rank!r}; make setup-lora, or train all weights"
-        )
-
-
-# Loss ------------------------------------------------------------------------------------------------------------------------------
+        raise ValueError(f"policy.lora.rank must be 0 where peft is not installed, got {config.rank!r}; make setup-lora")
 
 
 class KlPlace(StrEnum):
@@ -258,19 +236,14 @@ class KlPlace(StrEnum):
 
 
 class KlEstimator(StrEnum):
-    """The value of a token's KL in the loss: k2, half the squared difference of the logprobs, is biased and of little variance; k3 is
-    unbiased and never negative. The gradient is k2's either way.
-    """
+    """The value of a token's KL in the loss: k2 biased, of little variance; k3 unbiased, never negative. The gradient is k2's."""
 
     K2 = "k2"
     K3 = "k3"
 
 
 class Correction(StrEnum):
-    """Whether tokens are weighed for the difference between engine and trainer.
-
-    `token` weighs each by its own truncated ratio: biased for what follows it, but of bounded variance in dialogues of any length.
-    """
+    """Whether tokens are weighed for the difference of engine and trainer, each by its truncated ratio: biased, of bounded variance."""
 
     NONE = "none"
     TOKEN = "token"
@@ -404,9 +377,6 @@ class PolicyLossConfig:
             raise ValueError(f"algorithm.loss_aggregation must be token_mean {reason}, got {self.loss_aggregation.value}")
 
 
-# Algorithms ------------------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(config=SETTINGS)
 class TurnCreditConfig(PolicyLossConfig):
     """How the dialogue's end and its turns share the credit, `algorithm.*`."""
@@ -416,15 +386,10 @@ class TurnCreditConfig(PolicyLossConfig):
     turn_discount: Share = 0.6
     """How much of the next turn's change of emotion counts for a reply, and so on."""
 
-    credits_turns_alone: ClassVar[bool] = True
-    """Whether `turn_discount` has no other use."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.credits_turns_alone and not self.turn_credit and self.turn_discount != type(self).turn_discount:
-            raise ValueError(
-                f"algorithm.turn_discount is read with algorithm.turn_credit above 0 alone, got {self.turn_discount!r} without it"
-            )
+        if self.kind != "ppo" and not self.turn_credit and self.turn_discount != type(self).turn_discount:
+            raise ValueError(f"algorithm.turn_discount is read with algorithm.turn_credit above 0 alone, got {self.turn_discount!r}")
 
 
 class Spread(StrEnum):
@@ -495,8 +460,6 @@ class PpoConfig(TurnCreditConfig):
     """How far a value may move in one update before the loss stops rewarding it, in units of the final reward; 0 sets no limit."""
     value_coef: PositiveFloat = 0.5
     """Weight of the critic's loss in the gradient of layers that it shares with the policy."""
-
-    credits_turns_alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,21 +19,13 @@ from safetensors import SafetensorError
 
 LOCK = ".attune-own-folder"
 """Not `.lock`: other programs leave a free one in folders that they keep, such as uv in every environment."""
-INDEX = "model.safetensors.index.json"
 
 
 class OwnFolder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder of this process; if it is killed, the next process that wants one of that name removes it.
+    """A temporary folder of this process; if it is killed, the next process that wants one with the same prefix removes it.
 
-    A lock separates a living owner from a dead one: it goes with its process. It names the machine, since not all shared file systems lock
-    across machines; and where there are no locks at all, folders stay.
-
-    Args:
-        prefix: how its name begins, and the names of those that are looked through.
-        parent: its parent folder; by default that of temporary files.
-
-    Raises:
-        OSError: it cannot be made there.
+    A lock goes with its process and so separates a living owner from a dead one. It names the machine, since not all shared file systems
+    lock across machines.
     """
 
     def __init__(self, prefix: str, *, parent: Path | None = None) -> None:
@@ -43,9 +35,7 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 is_ours = lock.parent.lstat().st_uid == os.geteuid() and not lock.parent.is_symlink()
                 if is_ours and file.read() == platform.node().encode():
-                    self._empty(lock.parent)
-                    lock.unlink()
-                    lock.parent.rmdir()
+                    shutil.rmtree(lock.parent, ignore_errors=True)
         super().__init__(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
         draft = Path(self.name) / f"{LOCK}-to-be"  # so that the lock is never found free
         self._lock = draft.open("wb")
@@ -59,22 +49,8 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Removes the folder with all that is in it, now rather than at the end of the process."""
-        self._empty(Path(self.name))
-        # Closed before it is removed: NFS keeps open files under another name.
-        self._lock.close()
-        with suppress(OSError):
-            (Path(self.name) / LOCK).unlink()
+        self._lock.close()  # first: NFS keeps open files under another name
         super().cleanup()
-
-    @staticmethod
-    def _empty(folder: Path) -> None:
-        """Removes all but the lock, which goes last, so that an interrupted removal can be resumed."""
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name != LOCK:
-                with suppress(OSError):
-                    path.unlink()
 
 
 def first_writable(*folders: Path) -> Path:
@@ -102,11 +78,7 @@ def why_full(error: BaseException, folder: Path) -> str:
         else:
             is_full = bool(re.search(message, str(seen), re.IGNORECASE))
         if is_full:
-            place = Path(str(seen.filename)) if isinstance(seen, OSError) and seen.filename else folder
-            there = next((path for path in (place, *place.absolute().parents) if path.is_dir()), folder)
-            with suppress(OSError):
-                return f"the disk must have room for {place}, got {shutil.disk_usage(there).free >> 20} MiB free in {there}; make room"
-            return f"the disk must have room for {place}; make room"
+            return f"the disk must have room for {getattr(seen, 'filename', None) or folder}, got a full one; make room"
         seen = seen.__cause__ or seen.__context__
     return ""
 
@@ -134,10 +106,10 @@ def flush(path: Path) -> None:
 
 
 def headers(model_folder: Path) -> dict[str, dict[str, Any]]:
-    """By tensor its dtype, shape and offsets, from the headers of safetensors files; of weights in pieces those that their index names.
+    """By tensor its dtype, shape and offsets, from the headers of safetensors files: those that an index names, where there is one.
     Raises ValueError for a missing or damaged file.
     """
-    index, found = model_folder / INDEX, dict[str, dict[str, Any]]()
+    index, found = model_folder / "model.safetensors.index.json", dict[str, dict[str, Any]]()
     try:
         named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index.is_file() else None
         for path in sorted(model_folder.glob("*.safetensors")) if named is None else [model_folder / name for name in sorted(named)]:

@@ -58,8 +58,8 @@ class Learner:
         seed: of the order of minibatches.
 
     Raises:
-        ValueError: the device is not there, the algorithm needs a missing reference or other settings of the step, the model's logits
-            are not those of a plain output head, or its layers cannot be recomputed although `gradient_checkpointing` asks for it.
+        ValueError: the device, a needed reference, a plain output head or layers that can be recomputed are missing, or the algorithm
+            needs other settings of the step.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Learner:
         seed: int = 0,
     ) -> None:
         if algorithm.needs_reference and reference is None:
-            raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more; give the learner one")
-        algorithm.require(config)
+            raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more")
+        algorithm.config.require(config)
         assert reference is not model, "the reference must be a model of its own: it is frozen"
         assert (critic is not None) is algorithm.needs_critic, f"a critic must be there exactly where it is needed, got {critic!r}"
         try:
@@ -97,18 +97,12 @@ class Learner:
         choose_kernels(self.model)
         self.policy_version = 0
         """Names the weights: +1 with each update that changed them."""
-        self.num_steps = 0
-        """Optimiser steps taken."""
-        self.num_skipped = 0
-        """Optimiser steps skipped for a loss or gradient that was not finite."""
+        self.num_steps, self.num_skipped, self._skipped_in_a_row = 0, 0, 0  # optimiser steps taken, and skipped as not finite
         self.why_skipped: list[str] = []
         """Of the latest update, a reason for each step that was skipped."""
-        self._skipped_in_a_row = 0
         self._lr = config.lr
         self._recomputes = config.recompute_logprobs is not False
         self._order = torch.Generator().manual_seed(seed)
-
-    # One update ----------------------------------------------------------------------------------------------------------------
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with the reference's logprobs and the critic's values, where there are such models and it lacks them."""
@@ -120,18 +114,16 @@ class Learner:
         return batch
 
     def update(self, batch: Batch, *, budget_fraction: float = 0.0) -> dict[str, float]:
-        """Trains on a batch and returns metrics; a batch without trained tokens changes nothing.
+        """Trains on a batch with advantages and returns metrics; a batch without trained tokens changes nothing.
 
         The mismatch with the engine and the entropy are those of the weights before the update: over every trained token, or over the
         first minibatch when logprobs are not recomputed.
 
         Args:
-            batch: with advantages, and with the critic's returns where there is a critic.
             budget_fraction: share of the run's budget that is used up, by which the step size falls.
 
         Raises:
-            RuntimeError: three optimiser steps in a row were skipped because the loss or the gradient was not finite; the message says
-                why, of all that this update skipped. Or the GPU has too little memory.
+            RuntimeError: loss or gradient was not finite in three optimiser steps in a row, or the GPU has too little memory.
         """
         batch = self.prepare(batch).by_segment()
         started, cpu_started, steps_before = time.perf_counter(), time.process_time(), self.num_steps
@@ -181,33 +173,23 @@ class Learner:
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
         rows = batch.needed_B.nonzero().squeeze(1)
-        if not len(rows):
-            return []
-        if self.config.num_minibatches == 1:
-            return [rows]
+        if not len(rows) or self.config.num_minibatches == 1:
+            return [rows] * (len(rows) > 0)
         shuffled = rows[torch.randperm(len(rows), generator=self._order)]
         return shuffled.tensor_split(min(self.config.num_minibatches, len(rows)))
 
     def _step(self, part: Batch, means: TokenMeans, trace: TokenTrace | None) -> float:
-        """One optimiser step over all of `part`; returns the gradient's norm before clipping.
-
-        Args:
-            means: collects the metrics of the loss.
-            trace: collects the tokens under the present weights; None where that is done.
-        """
+        """One optimiser step over all of `part`, whose metrics go into `means` and `trace`; returns the gradient's norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(part)
-        suspects: list[Batch] = []
         for rows_R in part.micro_batches(self.config):
             micro = part.rows(rows_R).to(self.config.device)
             logprobs_N, entropies_N = self._score(self.model, micro, entropy_gradient=self.algorithm.entropy_coef > 0)
-            if trace is not None:
+            if trace:
                 trace.add(micro, logprobs_N.detach(), entropies_N.detach())
             total, metrics = self.algorithm.loss(logprobs_N, entropies_N, micro)
             (total / denominator).backward()
-            micro_loss = float(total.detach()) / denominator
-            suspects += [] if math.isfinite(micro_loss) else [micro]
-            loss += micro_loss
+            loss += float(total.detach()) / denominator
             means.add(metrics)
         reason = self.critic.backward(part) if self.critic else ""
         total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
@@ -220,10 +202,7 @@ class Learner:
                 "advantage": part.advantages_BT,
                 "logprob before the update": part.old_logprobs_BT,
             }
-            gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
-            cause = why_not_finite(
-                part, columns, suspects, score=lambda micro: torch.stack(self._score(self.model, micro)).sum(0), gradients=gradients
-            )
+            cause = why_not_finite(part, columns, ((name, parameter.grad) for name, parameter in self.model.named_parameters()))
             reason = f"the loss was {loss} and the gradient's norm {grad_norm}; {cause}"
         if not self._may_step(reason):
             return grad_norm
@@ -232,16 +211,12 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr * min(1.0, self.num_steps / (self.config.warmup_steps + 1))
         self.optimizer.step()
-        if self.critic is not None:
+        if self.critic:
             self.critic.step()
         return grad_norm
 
     def _may_step(self, reason: str) -> bool:
-        """Counts an optimiser step as skipped where there is a reason for it.
-
-        Raises:
-            RuntimeError: it is the third in a row.
-        """
+        """Counts an optimiser step as skipped where there is a reason for it; the third in a row raises a RuntimeError."""
         if not reason:
             self._skipped_in_a_row = 0
             return True
@@ -262,17 +237,12 @@ class Learner:
         try:
             yield
         except torch.OutOfMemoryError as error:
-            config = self.config
-            switch = "" if config.gradient_checkpointing else "set learner.gradient_checkpointing=true, "
-            adapters = "" if adapter_parameters(self.model) else ", or train adapters in a new run (policy.lora.rank)"
             raise RuntimeError(
-                f"learner.micro_batch_tokens must be such that an update fits into the memory of {config.device}, got "
-                f"{config.micro_batch_tokens} ({'. '.join(str(error).split('. ')[:2])}); lower it, learner.micro_batch_rows="
-                f"{config.micro_batch_rows} or learner.logit_chunk_mb={config.logit_chunk_mb}, {switch}"
-                f"or lower policy.gpu_memory_share where engines are on the same GPU, and go on{adapters}"
+                f"learner.micro_batch_tokens must be such that an update fits into the memory of {self.config.device}, got "
+                f"{self.config.micro_batch_tokens} ({'. '.join(str(error).split('. ')[:2])}); lower it, learner.micro_batch_rows, "
+                "learner.logit_chunk_mb or the policy.gpu_memory_share of engines on that GPU, set learner.gradient_checkpointing=true, "
+                "or train adapters in a new run (policy.lora.rank)"
             ) from error
-
-    # Scores --------------------------------------------------------------------------------------------------------------------
 
     def _score(self, model: PreTrainedModel, micro: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Logprobs and entropies [N] of the trained tokens of one micro-batch, nats, in one pass of the model."""
@@ -308,8 +278,7 @@ class Learner:
         """Logprobs of one sequence at temperature 1, nats: T - 1 of them, for the tokens after the first."""
         token_ids_BT = torch.tensor([list(token_ids)], dtype=torch.int64, device=self.config.device)
         mask_BT = torch.ones_like(token_ids_BT, dtype=torch.bool)
-        scored_BT = mask_BT.clone()
-        scored_BT[:, 0] = False
+        scored_BT = mask_BT.cumsum(1) > 1
         chunk_mb = self.config.logit_chunk_mb
         return token_logprobs_and_entropy(self.model, token_ids_BT, mask_BT, scored_BT, logit_chunk_mb=chunk_mb)[0].tolist()
 
@@ -318,8 +287,6 @@ class Learner:
         if self.model.device.type == "cuda":
             with torch.cuda.device(self.model.device):
                 torch.cuda.empty_cache()
-
-    # Weights and state ---------------------------------------------------------------------------------------------------------
 
     def weights(self) -> list[tuple[str, Tensor]]:
         """Every parameter by name, adapters merged, copied to the CPU; of a tied pair only the first."""
@@ -351,11 +318,7 @@ class Learner:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; the weights come with the model, which has adapters if the saved one had.
-
-        Raises:
-            ValueError: the state belongs to another model.
-        """
+        """Restores `state_dict()`; the weights come with the model. A ValueError refuses the state of another model."""
         if state["parameters"] != self._shapes():
             raise ValueError("policy.model must be that of the checkpoint, got parameters of other names or shapes")
         self.algorithm.load_state_dict(state["algorithm"])

@@ -23,25 +23,21 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
         seed: of the adapters' first matrices; the second ones are zero.
 
     Raises:
-        ValueError: `peft` is not installed, the model has no such layer, or its adapter could not be merged into the plain model, as
-            those of joined experts could not.
+        ValueError: `peft` is not installed, or the targets are not all linear layers whose adapters can be merged into the plain model.
     """
     check_lora(config)
     import peft
 
-    def ends_with(name: str, target: str) -> bool:
-        return f".{name}".endswith(f".{target}")
+    def is_target(name: str) -> bool:
+        return not named or any(f".{name}".endswith(f".{target}") for target in named)
 
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     is_tied = head is not None and head.weight is embedding.weight
     named = [] if config.targets == "all-linear" else [name.strip() for name in config.targets.split(",")]
-    not_linear, adapted = "", dict[str, nn.Module]()
+    adapted = dict[str, nn.Module]()
     # Experts joined in one parameter; scales, convolutions and gates have as many dimensions, and stay as norms do.
-    for layer, module in model.named_modules():
-        for name, parameter in module.named_parameters(prefix=layer, recurse=False):
-            is_target = not named or any(ends_with(name, target) or ends_with(layer, target) for target in named)
-            if "expert" in name and parameter.dim() >= 3 and is_target:
-                not_linear = not_linear or name
+    large = (name for name, parameter in model.named_parameters() if "expert" in name and parameter.dim() >= 3)
+    not_linear = next((name for name in large if is_target(name) or is_target(name.rpartition(".")[0])), "")
     if not not_linear:
         targets = named or "all-linear"
         settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
@@ -50,9 +46,7 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
             try:
                 peft.inject_adapter_in_model(settings, model)
             except ValueError as error:
-                raise ValueError(
-                    f"policy.lora.targets must name layers of the model that can be adapted, got {config.targets!r}"
-                ) from error
+                raise ValueError(f"policy.lora.targets must name layers that can be adapted, got {config.targets!r}") from error
         adapted = {name: module for name, module in model.named_modules() if isinstance(module, peft.tuners.lora.LoraLayer)}
         not_linear = next((name for name, layer in adapted.items() if isinstance(layer, peft.tuners.lora.layer.ParamWrapper)), "")
     if not_linear:
@@ -60,13 +54,14 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
             f"policy.lora.targets must leave out layers that are not linear, as experts joined in one parameter and their router, "
             f"got {config.targets!r}, which means {not_linear}; name linear layers, as in q_proj,k_proj,v_proj,o_proj"
         )
-    if unmet := [target for target in named if not any(ends_with(name, target) for name in adapted)]:
-        raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {unmet[0]!r} in {config.targets!r}")
+    are_met = all(any(f".{name}".endswith(f".{target}") for name in adapted) for target in named)
     # An embedding's adapter is another kind of layer, and a tied pair is sent as one matrix, which is not the adapted one.
-    if any("lora_embedding_" in name for name, _ in model.named_parameters()):
-        raise ValueError(f"policy.lora.targets must leave embeddings out, got {config.targets!r}")
-    if is_tied and model.get_output_embeddings() is not head:
-        raise ValueError(f"policy.lora.targets must leave out an output head that is the embedding, got {config.targets!r}")
+    has_embedding = any("lora_embedding_" in name for name, _ in model.named_parameters())
+    if not are_met or has_embedding or (is_tied and model.get_output_embeddings() is not head):
+        raise ValueError(
+            "policy.lora.targets must all be linear layers of the model, without embeddings and a head tied to them, "
+            f"got {config.targets!r}"
+        )
     return model
 
 

@@ -6,7 +6,7 @@ The same quantities for arrays, each with its meaning and source, are in `curric
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,9 +41,8 @@ class TokenMeans:
         for key, values_N in metrics.items():
             if key not in self.MAXIMA:
                 self._totals[key] = self._totals.get(key, 0.0) + float(values_N.sum())
-                continue
-            highest, now = self._totals.get(key, -math.inf), float(values_N.max())
-            self._totals[key] = now if math.isnan(now) or now > highest else highest
+            elif math.isnan(now := float(values_N.max())) or now > self._totals.get(key, -math.inf):
+                self._totals[key] = now
 
     def metrics(self) -> dict[str, float]:
         """By metric."""
@@ -91,42 +90,16 @@ class TokenTrace:
         }
 
 
-def why_not_finite(
-    batch: Batch,
-    columns: Mapping[str, Tensor | None],
-    suspects: Sequence[Batch],
-    *,
-    score: Callable[[Batch], Tensor],
-    gradients: Iterable[tuple[str, Tensor | None]],
-) -> str:
-    """Why a loss or its gradient is not finite: looked for in the loss's inputs, then in the weights' scores, then in the gradient.
-
-    Args:
-        batch: of the optimiser step.
-        columns: the loss's inputs by name, [B] or [B, T], most likely culprit first.
-        suspects: the micro-batches whose loss is not finite.
-        score: scores of a micro-batch's trained tokens by the weights, [N].
-        gradients: by parameter.
-    """
+def why_not_finite(batch: Batch, columns: Mapping[str, Tensor | None], gradients: Iterable[tuple[str, Tensor | None]]) -> str:
+    """Why an optimiser step is not finite: the first of the loss's inputs ([B] or [B, T]) that is not, or the parameters' gradients."""
 
     def listed(names: Sequence[str]) -> str:
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
-    def broken(rows: Batch, column: Tensor) -> str:
-        """The trained rollouts in which a column holds a value that is not finite."""
-        mask_BT = rows.loss_mask_BT.cpu()
-        broken_B = ~column.cpu().isfinite() & mask_BT.any(dim=1) if column.dim() == 1 else (~column.cpu().isfinite() & mask_BT).any(dim=1)
-        return listed([rows.uids[row] for row in broken_B.nonzero().squeeze(1).tolist()])
-
     for name, column in columns.items():
-        if column is not None and (rollouts := broken(batch, column)):
-            return f"the {name} of rollout {rollouts} is not finite"
-    for micro in suspects:
-        with torch.no_grad():
-            scores_BT = torch.zeros(micro.loss_mask_BT.shape).masked_scatter(micro.loss_mask_BT.cpu(), score(micro).cpu())
-        if rollouts := broken(micro, scores_BT):
-            return f"the score of rollout {rollouts} by the weights being trained is not finite"
-    if suspects:
-        return f"the loss of rollout {listed(suspects[0].uids)} is not finite although all its inputs are"
+        if column is not None:
+            broken_BT = ~column.isfinite().reshape(len(column), -1) & batch.loss_mask_BT
+            if rows := broken_BT.any(dim=1).nonzero().squeeze(1).tolist():
+                return f"the {name} of rollout {listed([batch.uids[row] for row in rows])} is not finite"
     names = [name for name, gradient in gradients if gradient is not None and not gradient.isfinite().all()]
-    return f"the loss is finite, but the gradient of {listed(names)} is not" if names else "the gradient's norm overflows"
+    return f"all inputs of the loss are finite, but the gradient of {listed(names)} is not" if names else "the gradient's norm overflows"

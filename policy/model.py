@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,20 +28,13 @@ LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is asked for on the Hub, and no code of a model's own is run, nor asked about on the terminal."""
 
 
-# Folders ---------------------------------------------------------------------------------------------------------------------------
-
-
 def weights_of(folder: Path) -> Iterator[Path]:
     """The files of a model's weights, in order."""
     yield from sorted(path for pattern in ("*.safetensors", "pytorch_model*.bin") for path in folder.glob(pattern))
 
 
 def check_gguf(folder: Path, *, called: str = "policy.model") -> None:
-    """Refuses a folder, or a file, that holds weights in GGUF alone.
-
-    Raises:
-        ValueError: it does.
-    """
+    """Raises a ValueError for a folder, or a file, that holds weights in GGUF alone."""
     if folder.suffix == ".gguf" or (any(folder.glob("*.gguf")) and not any(weights_of(folder))):
         raise ValueError(
             f"{called} must hold unquantised weights (*.safetensors), got {str(folder)!r} with GGUF files alone; "
@@ -58,33 +51,23 @@ def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
     Raises:
         ValueError: it is quantised, holds GGUF files alone, needs code of its own, or has files that git did not fetch.
     """
-
-    def read(name: str) -> Mapping[str, Any]:
-        try:
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(f"{called} must have a {name} with a JSON object, got {str(folder / name)!r}, which holds none")
-        return found
-
     check_gguf(folder, called=called)
     for path in (*sorted(folder.glob("*.json")), *weights_of(folder)):
         if is_lfs_pointer(path):
             raise ValueError(f"{called} must hold whole files, got {str(path)!r}, a Git LFS pointer; run `git lfs pull` in {folder}")
-    config, method = read("config.json"), ""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        path = folder / "tokenizer_config.json"
+        tokenizer = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{called} must have a config.json that can be read, got {str(folder)!r}: {error}") from error
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         if settings := part.get("quantization_config") or part.get("compression_config"):
-            method = method or str(settings.get("quant_method") or "an unnamed method")
-    for name in ("quantize", "quant"):  # GPTQ and AWQ, before config.json had a place for it
-        method = method or (name if (folder / f"{name}_config.json").is_file() else "")
-    if method:
-        raise ValueError(
-            f"{called} must hold unquantised weights, got {str(folder)!r}, quantised by {method}; name the model that it was made from"
-        )
-    tokenizer = read("tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    has_own_code = config.get("auto_map") or tokenizer.get("auto_map")
-    if has_own_code and config.get("model_type") not in CONFIG_MAPPING_NAMES:
+            raise ValueError(
+                f"{called} must hold unquantised weights, got {str(folder)!r}, quantised by "
+                f"{settings.get('quant_method') or 'an unnamed method'}; name the model that it was made from"
+            )
+    if (config.get("auto_map") or tokenizer.get("auto_map")) and config.get("model_type") not in CONFIG_MAPPING_NAMES:
         raise ValueError(
             f"{called} must be a model that transformers knows, got {str(folder)!r}, which names code of its own (auto_map); "
             "such code is not run"
@@ -92,11 +75,7 @@ def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
 
 
 def find_model(folder_or_id: str | Path) -> Path:
-    """The local folder of a model, downloaded when it is an id that the cache does not hold.
-
-    Raises:
-        ValueError: it is not there, or not complete.
-    """
+    """The local folder of a model, downloaded when it is an id that the cache does not hold; ValueError without a complete one."""
     folder, name = Path(folder_or_id).expanduser(), str(folder_or_id)
     if folder.exists():
         check_gguf(folder)
@@ -117,10 +96,7 @@ def find_model(folder_or_id: str | Path) -> Path:
         try:
             cached = Path(snapshot_download(name, allow_patterns=patterns, etag_timeout=5))
         except (OSError, HfHubHTTPError, HFValidationError) as error:
-            raise ValueError(
-                f"policy.model must be a folder that exists or a Hugging Face id, "
-                f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
-            ) from error
+            raise ValueError(f"policy.model must be a folder that exists or a Hugging Face id, got {name!r}, unknown to the Hub") from error
     check_model_folder(cached)
     return cached
 
@@ -158,16 +134,11 @@ def cache_bytes(model_folder: str | Path, *, num_tokens: int, dtype: EngineDtype
         return 0
 
 
-# Loading ---------------------------------------------------------------------------------------------------------------------------
-
-
 def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A float32 model in evaluation mode (no dropout: it would break the importance ratio) with its tokenizer.
 
-    In float32 it agrees with an engine to 1e-5 nats.
-
     Args:
-        folder_or_id: a Hugging Face model folder, or an id; an id is looked up in the local cache first, then asked for once on the Hub.
+        folder_or_id: a Hugging Face model folder, or an id; an id is looked up in the local cache first, then on the Hub.
 
     Raises:
         ValueError: no such folder or id, or files are missing, damaged or do not fill the model.
@@ -185,8 +156,7 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
-    # Transformers loads generation settings that it refuses to save, such as a temperature without sampling: a run would end at its first
-    # checkpoint. Nothing here reads them but the tokens that end a reply.
+    # Transformers loads settings that it refuses to save, such as a temperature without sampling. Nothing here reads them.
     if (settings := model.generation_config) is not None:
         try:
             settings.validate(strict=True)
@@ -218,27 +188,17 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def recompute_layers(model: PreTrainedModel) -> None:
-    """Makes the model keep only each layer's input for the backward pass. Dropout stays off: only the layers are in training mode.
-
-    Raises:
-        ValueError: the model's layers cannot be recomputed.
-    """
+    """Makes the model keep only each layer's input for the backward pass. Dropout stays off: only the layers are in training mode."""
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise ValueError(
-            f"learner.gradient_checkpointing must be False for a {type(model).__name__}, got True; its layers cannot be recomputed"
-        )
+        raise ValueError(f"learner.gradient_checkpointing must be False for a {type(model).__name__}, got True; it has no such layers")
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for layer in layers:
         layer.training = True
 
 
 def check_head(model: PreTrainedModel) -> None:
-    """Refuses a model whose logits are not just its output head on its last hidden states (soft-capped or scaled logits).
-
-    Raises:
-        ValueError: scoring only the trained positions would give other logprobs than the model's own.
-    """
+    """Raises a ValueError for a model whose logits are not just its output head on its last hidden states, but capped or scaled."""
     token_ids_BT = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
     with torch.no_grad():
         whole_BTV = model(input_ids=token_ids_BT, use_cache=False).logits
@@ -247,14 +207,10 @@ def check_head(model: PreTrainedModel) -> None:
         raise ValueError(f"policy.model must compute logits as a plain output head, got {type(model).__name__}, which scales or caps them")
 
 
-# Scoring ---------------------------------------------------------------------------------------------------------------------------
-
-
 def token_states(trunk: nn.Module, token_ids_BT: Tensor, attention_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
     """The last hidden states that the N masked tokens were sampled from, in row-major order; [N, D]."""
     # Padding on the right is out of reach of the tokens before it: a causal model needs no mask for it, and is faster without.
-    on_right = bool((attention_BT[:, 1:] <= attention_BT[:, :-1]).all())
-    mask_BT = None if on_right else attention_BT.long()
+    mask_BT = None if (attention_BT[:, 1:] <= attention_BT[:, :-1]).all() else attention_BT.long()
     states_BTD = trunk(input_ids=token_ids_BT, attention_mask=mask_BT, use_cache=False).last_hidden_state
     return states_BTD[:, :-1][loss_mask_BT[:, 1:]]
 
@@ -271,8 +227,8 @@ def token_logprobs_and_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Logprobs and exact entropies of the N masked tokens, in row-major order; logits exist only where a masked token follows.
 
-    Tokens whose logits do not fit into one piece are scored piece by piece, and in the backward pass each piece's logits are recomputed:
-    at no time are more than four pieces held (logits, logprobs, probabilities and a product of them).
+    Tokens whose logits do not fit into one piece are scored piece by piece, and each piece is recomputed in the backward pass: at most four
+    are held (logits, logprobs, probabilities and a product of them).
 
     Args:
         token_ids_BT: padded on the right.
@@ -280,8 +236,7 @@ def token_logprobs_and_entropy(
         loss_mask_BT: True on the tokens to score; never the first of a row, which nothing predicts.
         temperature: of sampling; logits are divided by it.
         entropy_gradient: False keeps entropies out of the graph.
-        logit_chunk_mb: MiB of float32 logits in one piece, of one token at least: 64 hold 2,800 tokens of the embedded policy's vocabulary,
-            110 of one of 150 thousand.
+        logit_chunk_mb: MiB of float32 logits in one piece, of one token at least.
 
     Returns:
         logprobs_N and entropies_N, float32, nats.

@@ -35,8 +35,7 @@ def threads(num_threads: int) -> Iterator[None]:
 def choose_kernels(model: PreTrainedModel) -> None:
     """Warms up the kernels of a training step by one thread; changes neither weights nor generators. Nothing on a GPU.
 
-    The first call of some vector functions selects their kernel for this processor. Two threads that make it at once, as happens on a busy
-    machine, may have that call computed otherwise (seen with logsumexp in one process of eight), and the run is another one.
+    The first call of some vector functions selects their kernel; two threads that make it at once may have it computed otherwise.
     """
     import torch
     import torch.nn.functional as F

@@ -115,25 +115,13 @@ def taught(step: int, strictness: float) -> list[dict[str, Any]]:
 
 def summary_of(folder: Path, *, seed: int, num_steps: int, alarms: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """`summary.json` as a finished run has it."""
-    facts = {
-        "experiment": "adaptive_curriculum",
-        "name": "seed0",
-        "seed": seed,
-        "steps": num_steps,
-        "wall_s": 341.0,
-        "cpu_s": 655.0,
-        "policy_tokens": num_steps * TOKENS_PER_STEP,
-        "simulator_calls": num_steps * 500,
-        "world_hash": "1f2e3d4c",
-        "algorithm": "grpo",
-        "teacher": "frontier",
-        "errors": {"simulator": 0, "engine": 0, "excluded_dialogues": 0},
-    }
+    facts = {"experiment": "adaptive_curriculum", "name": "seed0", "seed": seed, "steps": num_steps, "wall_s": 341.0, "cpu_s": 655.0}
+    facts |= {"policy_tokens": num_steps * TOKENS_PER_STEP, "simulator_calls": num_steps * 500, "world_hash": "1f2e3d4c"}
+    facts |= {"algorithm": "grpo", "teacher": "frontier", "errors": {"simulator": 0, "engine": 0, "excluded_dialogues": 0}}
     return summarise_run(folder, facts=facts, reference={"L0": 17.5, "L6": 84.0}, alarms=alarms)
 
 
 def append(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
-    """Adds a step's records to a stream."""
     with path.open("a", encoding="utf-8") as stream:
         stream.writelines(json.dumps({"step": step, **record}) + "\n" for record in records)
 

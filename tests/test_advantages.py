@@ -11,17 +11,7 @@ import pytest
 import torch
 from policy_factories import group, random_talks, rollout
 
-from policy.algorithms.advantages import (
-    gae,
-    group_advantages,
-    to_tokens,
-    token_rewards,
-    turn_advantages,
-    turn_deviations,
-    turn_returns,
-    turns_to_tokens,
-    whiten,
-)
+from policy.algorithms.advantages import gae, group_advantages, token_rewards, turns_to_tokens
 from policy.algorithms.algorithms import ALGORITHMS
 from policy.batch import Batch, collate
 from policy.config import GrpoConfig, KlPlace, PolicyLossConfig, PpoConfig, ReinforcePPConfig, RlooConfig, Spread
@@ -49,85 +39,11 @@ def test_without_anything_to_compare_with_there_is_no_advantage() -> None:
     assert got == pytest.approx([-0.1, 0.0, 0.1])
 
 
-def test_left_out_of_its_own_baseline_a_reward_is_compared_with_the_others() -> None:
-    rewards_B, groups_B = torch.tensor([0.0, 0.3, 0.9, 0.5, 0.7]), torch.tensor([0, 0, 0, 1, 1])
-    got = group_advantages(rewards_B, groups_B, torch.tensor([True] * 5), leave_one_out=True).tolist()
-    assert got == pytest.approx([-0.6, -0.15, 0.75, -0.2, 0.2], abs=1e-7)
-    broken = group_advantages(rewards_B, groups_B, torch.tensor([True, True, False, False, True]), leave_one_out=True).tolist()
-    assert broken == pytest.approx([-0.3, 0.3, 0.0, 0.0, 0.0], abs=1e-7)
-
-
-def turns(rewards: list[list[float]], groups: list[int], *, discount: float, std_normalise: bool = False) -> list[list[float]]:
-    rewards_BK, valid_B = torch.tensor(rewards, dtype=torch.float64), torch.tensor([True] * len(rewards))
-    return turn_advantages(rewards_BK, torch.tensor(groups), valid_B, discount=discount, std_normalise=std_normalise).tolist()
-
-
-def test_a_turn_is_compared_with_its_siblings_same_turn() -> None:
-    # returns with discount 0.5: (0.4 + 0.1, 0.2) and (-0.2 + 0.2, 0.4); means 0.25 and 0.3
-    assert turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.5) == [pytest.approx([0.25, -0.1]), pytest.approx([-0.25, 0.1])]
-    # A turn that only one sibling reached has no advantage and no part in the mean.
-    assert turns([[0.4, 0.2], [-0.2, math.nan]], [0, 0], discount=0.0) == [pytest.approx([0.3, 0.0]), pytest.approx([-0.3, 0.0])]
-    # Earlier turns leave a later one as it is.
-    calm = turns([[0.1, 0.4, 0.2], [0.3, -0.2, math.nan]], [0, 0], discount=0.5)
-    wild = turns([[-0.9, 0.4, 0.2], [0.7, -0.2, math.nan]], [0, 0], discount=0.5)
-    assert [row[1] for row in calm] == [row[1] for row in wild] == pytest.approx([0.35, -0.35])
-
-
-def test_turn_advantages_are_divided_by_the_spread_of_the_groups_turns() -> None:
-    # deviations +-0.3, +-0.1, of two turns with one degree of freedom each: sqrt(2 (0.09 + 0.01) / 2)
-    got = turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.0, std_normalise=True)
-    assert got[0] == pytest.approx([0.3 / math.sqrt(0.1), -0.1 / math.sqrt(0.1)], rel=1e-4)
-    alone = turns([[0.4, 0.2], [-0.2, math.nan]], [0, 0], discount=0.0, std_normalise=True)
-    assert alone[0] == pytest.approx([math.sqrt(0.5), 0.0], rel=1e-4)
-    # Dialogues of one turn: its return is how they ended, so any share of turn credit gives the same advantages.
-    rewards = [i * i / 100 for i in range(8)]
-    by_turn = turns([[reward] for reward in rewards], [0] * 8, discount=0.0, std_normalise=True)
-    assert [turn for (turn,) in by_turn] == pytest.approx(advantages_of(rewards, [0] * 8), rel=1e-9)
-
-
-def test_where_the_agent_decides_when_to_stop_turn_advantages_keep_the_gradient() -> None:
-    """All outcomes of two siblings that stop at once (probability 1 - go) or go on to a second turn, which works with probability win.
-
-    Turn 1 brings 0.3; stopping brings nothing more, a second turn 1 where it works and -0.2 where not. With one parameter a turn (logits of
-    `go` and `win`), the policy gradient of the expected total is
-        turn 1    go (1 - go) (win - 0.2 (1 - win))
-        turn 2    go win (1 - win) (1 + 0.2), of which a sibling's being there as well leaves the share go
-    """
-    go, win, first = 0.4, 0.7, 0.3
-    # turn rewards, probability, and the derivatives of the log-probability by either logit
-    outcomes = [
-        ([first, math.nan], 1 - go, (-go, 0.0)),
-        ([first, 1.0], go * win, (1 - go, 1 - win)),
-        ([first, -0.2], go * (1 - win), (1 - go, -win)),
-    ]
-    gradient = torch.zeros(2, dtype=torch.float64)
-    for mine, p_mine, slopes in outcomes:
-        for other, p_other, _ in outcomes:
-            rewards_BK = torch.tensor([mine, other], dtype=torch.float64)
-            returns_BK, has_BK = turn_returns(rewards_BK, torch.tensor([True, True]), discount=1.0)
-            deviations_BK, _ = turn_deviations(returns_BK, has_BK, torch.tensor([0, 0]), leave_one_out=True)
-            gradient += p_mine * p_other * deviations_BK[0] * torch.tensor(slopes, dtype=torch.float64)
-    by_hand = [go * (1 - go) * (win - 0.2 * (1 - win)), go * go * win * (1 - win) * 1.2]
-    assert gradient.tolist() == pytest.approx(by_hand, abs=1e-12)
-
-
-def test_advantages_fall_on_sampled_tokens_of_their_rollout_or_turn() -> None:
-    mask_BT = torch.tensor([[0, 1, 1], [0, 0, 1]], dtype=torch.bool)
-    assert to_tokens(torch.tensor([0.5, -2.0], dtype=torch.float64), mask_BT).tolist() == [[0, 0.5, 0.5], [0, 0, -2.0]]
+def test_a_reply_that_was_never_answered_has_no_advantage_of_a_turn() -> None:
     turn_ids_BT, mask_BT = torch.tensor([[0, 0, 1, 1, 2]]), torch.tensor([[False, True, False, True, True]])
-    # The third reply was never answered.
     got = turns_to_tokens(torch.tensor([[0.5, -1.0]], dtype=torch.float64), turn_ids_BT, mask_BT)
     assert got.tolist() == [[0.0, 0.5, 0.0, -1.0, 0.0]]
 
-
-def test_whitened_values_have_mean_0_and_unbiased_variance_1_under_the_mask() -> None:
-    mask_BT = torch.tensor([[True, False, True], [True, False, False]])
-    got = whiten(torch.tensor([[1.0, 99.0, 2.0], [3.0, 99.0, 99.0]]), mask_BT)
-    assert got.tolist() == [pytest.approx([-1.0, 0.0, 0.0], abs=1e-6), pytest.approx([1.0, 0.0, 0.0], abs=1e-6)]
-    assert not whiten(torch.tensor([[5.0, 5.0]]), torch.tensor([[True, False]])).any()
-
-
-# Rewards on tokens and GAE ---------------------------------------------------------------------------------------------------------
 
 #             u  a  a  u  u  a  u
 MASK = [[0, 1, 1, 0, 0, 1, 0]]
@@ -170,23 +86,12 @@ def test_the_chain_runs_over_sampled_tokens_and_reads_no_others() -> None:
     assert returns == pytest.approx([0, first + 0.1, second + 0.2, 0, 0, 1.0, 0])
 
 
-def test_rows_of_different_lengths_do_not_meet_and_the_shorter_ends_with_its_last_sampled_token() -> None:
-    mask_BT = torch.tensor([[0, 1, 1, 1, 1], [0, 1, 1, 0, 0]]).bool()
-    values_BT, rewards_BT = torch.tensor([[9, 0.1, 0.2, 0.3, 0.4], [9, 0.5, 0.6, 9, 9]]).double(), torch.zeros(2, 5).double()
-    rewards_BT[:, 3] = 1.0
-    advantages_BT, returns_BT = gae(rewards_BT, values_BT, torch.zeros(2, 5).int(), mask_BT, gamma=1.0, lam=0.5)
-    assert advantages_BT[1].tolist() == pytest.approx([0, 0.6 - 0.5 + 0.5 * -0.6, -0.6, 0, 0])
-    assert returns_BT[1].tolist() == pytest.approx([0, 0.3, 0.0, 0, 0]) and returns_BT[0, 0] == 0.0
-
-
 def test_lambda_of_one_judges_by_the_final_return_and_another_reply_is_discounted_once() -> None:
     got, returns = estimate([0, 0, 0.5, 0, 0, 1, 0], [0, 0.1, 0.2, 0, 0, 0.3, 0], gamma=1.0, lam=1.0)
     assert got == pytest.approx([0, 1.4, 1.3, 0, 0, 0.7, 0]) and returns == pytest.approx([0, 1.5, 1.5, 0, 0, 1.0, 0])
     _, returns = estimate([0, 0, 0.5, 0, 0, 1, 0], [0] * 7, gamma=1.0, lam=1.0, turn_discount=0.6)
     assert returns == pytest.approx([0, 1.1, 1.1, 0, 0, 1.0, 0])
 
-
-# Algorithms against loops ----------------------------------------------------------------------------------------------------------
 
 Rows = list[list[float]]
 """One number per sampled token of each dialogue."""

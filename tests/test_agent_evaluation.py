@@ -164,13 +164,6 @@ def test_errors_of_the_user_name_its_options_and_leave_no_score(tmp_path, capsys
     assert found["n_dialogues"] == 0 and found["score"] is None and "no dialogue could be scored" in capsys.readouterr().out
 
 
-def test_a_bug_is_no_refusal(tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "describe", lambda *_, **__: [].remove(0))
-    with pytest.raises(ValueError, match="not in list"):
-        main(["evaluate", "L1", *ONE, "--out", str(tmp_path / "a")])
-    assert len(lines_of(tmp_path / "a")) == 1
-
-
 def test_after_an_outage_the_same_command_continues_and_pays_for_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(players, "PATIENCE", 3)  # five failures would make the client pause for seconds
     arguments = ("--model", "m", "--num-scenarios", "10", "--strictness", "0.1", "--retries", "0", "--concurrency", "1")
@@ -189,21 +182,10 @@ def test_only_failures_in_a_row_stop_an_evaluation():
     async def echo(item: int) -> int:
         return item
 
-    def num_begun(items: list[int], *, stop_at: int = 10**6) -> int:
-        begun: list[int] = []
-        work = run_all(
-            items,
-            lambda item: (begun.append(item), echo(item))[1],
-            concurrency=1,
-            label="items",
-            is_failure=lambda item: item == 0,
-            should_stop=lambda: len(begun) >= stop_at,
-        )
-        assert [item for item, _ in asyncio.run(work)] == begun
-        return len(begun)
+    def num_begun(items: list[int]) -> int:
+        return len(asyncio.run(run_all(items, echo, concurrency=1, label="items", is_failure=lambda item: item == 0)))
 
     assert num_begun([0] * 50) == PATIENCE and num_begun(([0] * (PATIENCE - 1) + [1]) * 3) == 3 * PATIENCE
-    assert num_begun([1] * 50, stop_at=3) == 3
 
 
 def test_a_server_needs_no_training_stack(tmp_path):
@@ -252,7 +234,6 @@ def test_a_model_judges_dialogues_with_a_user_that_a_model_plays(tmp_path):
     with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=user_and_judge)) as other:
         arguments = (agent.url, "--model", "m", *SMALL, *llm_user(other.url, tmp_path / "c"))
         code, found = evaluate(tmp_path / "a", *arguments, *judge_at(other.url))
-        _, again = evaluate(tmp_path / "a", *arguments)
         _, unjudged = evaluate(tmp_path / "b", *arguments)
     # The one reply moves this user by 5, from 40.
     assert code == 0 and found["score"] == 45.0 and found["setting"]["user"]["prompts_hash"] == prompts_hash()
@@ -260,7 +241,6 @@ def test_a_model_judges_dialogues_with_a_user_that_a_model_plays(tmp_path):
     assert [found["capabilities"][name]["value"] for name in GRADES if name != "why"] == [1.0, 0.75, 0.5, 0.25, 0.0]
     # The two dialogues of a scenario are equal here, and no question is sent twice.
     assert found["usage"]["judge"]["calls"] == 3
-    assert (again["usage"], again["capabilities"]) == (found["usage"], found["capabilities"]), "grades of an earlier sitting are kept"
     assert unjudged["capabilities"] == {"by": None, "why_not": "no --judge-model was named"}
 
 
@@ -332,38 +312,30 @@ def test_an_evaluation_is_resumed_with_the_same_settings_alone(tmp_path):
         agent = {"kind": "model", "source": source, "model": None, "fingerprint": fingerprint}
         return {"experiment": "evaluate", "name": "a", "agent": agent, "setting": {"user": {"kind": "llm", **user}}}
 
-    def differs(before: dict[str, Any], now: dict[str, Any]) -> str:
+    def check(before: dict[str, Any], now: dict[str, Any]) -> None:
         (tmp_path / "config.yaml").write_text(json.dumps(before))
-        try:
-            check_same_evaluation(tmp_path, now)
-        except ConfigError as error:
-            return str(error)
-        return ""
+        check_same_evaluation(tmp_path, now)
 
-    assert differs(config("runs/x", "ab"), config("../elsewhere/x", "ab")) == "", "the same weights elsewhere"
-    assert "agent.fingerprint" in differs(config("runs/x", "ab"), config("runs/x", "cd"))
-    assert "agent.source" in differs(config("http://a/v1"), config("http://b/v1"))
-    assert "setting.user.prompts_hash" in differs(config("http://a/v1", prompts_hash="ab"), config("http://a/v1", prompts_hash="cd"))
-    assert differs({"experiment": "smoke"}, config("http://a/v1")) != "", "a training run's folder"
+    check(config("runs/x", "ab"), config("../elsewhere/x", "ab"))  # the same weights elsewhere
+    for before, now, name in (
+        (config("runs/x", "ab"), config("runs/x", "cd"), "agent.fingerprint"),
+        (config("http://a/v1"), config("http://b/v1"), "agent.source"),
+        (config("a", prompts_hash="ab"), config("a", prompts_hash="cd"), "setting.user.prompts_hash"),
+        ({"experiment": "smoke"}, config("a"), "another"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            check(before, now)
 
 
 def test_a_dry_run_plans_and_writes_nothing(tmp_path, capsys):
-    assert main(["evaluate", *NOWHERE, "--key-env", "UNSET_KEY", "--out", str(tmp_path / "b"), "--dry-run"]) == 0
+    assert main(["evaluate", *NOWHERE, "--out", str(tmp_path / "b"), "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "dialogues 540, of at most 8 replies: up to 4,320 replies" in out and not (tmp_path / "b").exists()
-    assert "# it would be refused: --key-env must name an environment variable that is set, got 'UNSET_KEY'" in out
 
 
-def test_an_evaluation_has_one_writer_until_it_is_described(tmp_path, capsys, monkeypatch):
-    folder, describe, made = tmp_path / "a", command.describe, []
-
-    def describe_alone(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        with pytest.raises(ConfigError, match="one process"), only_writer(folder):
-            pass
-        return describe(*args, **kwargs)
-
-    monkeypatch.setattr(command, "describe", describe_alone)
-    assert evaluate(folder, "L1", *ONE)[0] == 0
+def test_an_evaluation_has_one_writer(tmp_path, capsys, monkeypatch):
+    folder, made = tmp_path / "a", []
+    evaluate(folder, "L1", *ONE)
     (folder / "dialogues.jsonl").write_text("")
     capsys.readouterr()
     monkeypatch.setattr(command, "TextPlayer", lambda *_, **__: made.append("player"))
@@ -374,25 +346,14 @@ def test_an_evaluation_has_one_writer_until_it_is_described(tmp_path, capsys, mo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nobody",), "AGENT must be a folder, a server's address"),
         (("runs/nope",), "AGENT must be a run's folder"),
         ((*NOWHERE, "--out", "no/such"), "AGENT must name servers that answer"),
-        (("http://u:p@h/v1", "--model", "m"), "AGENT must hold no user, password or query"),
-        ((*NOWHERE, "--dtype", "bfloat16"), "--dtype goes with"),
         ((*NOWHERE, "--extra-body", "{a", "--dry-run"), "--extra-body must be"),
-        (("prior", "--gpu-memory-share", "-.1", "--dry-run"), "--gpu-memory-share must be"),
-        (("L1", "--profiles", "gone.jsonl", "--strictness", ".1", ".3"), "--strictness must be one value"),
         (("L1", "--temperature", "0.5"), "--temperature goes with"),
-        (("prior", "--temperature", "-1"), "--temperature must be at least 0"),
         (("L1", "--strictness", "1.2"), "--strictness must hold values in [0, 1]"),
-        (("L1", "--strictness", ".3", ".3000001"), "--strictness must hold values in [0, 1], each once"),
         (("L1", "--samples", "2"), "--samples must be 1"),
-        (("L1", "--user", "llm", "--user-model", "m", "--register", "open"), "--register goes with --user rule"),
-        (("L1", "--user-max-tokens", "5"), "--user-max-tokens goes with --user llm"),
         (("L1", "--judge-model", "m"), "--judge-model goes with --user llm"),
-        (("L1", "--judge-url", "http://127.0.0.1:9/v1"), "--judge-model must name"),
         (("L1", "--profiles", "gone.jsonl"), "--profiles: gone.jsonl"),
-        (("L1", "--name", "a/b"), "--name must consist of letters"),
         (("L1", "--out", "/proc/x", "--dry-run"), "--out must be a folder that can be written"),
     ],
 )
@@ -420,8 +381,3 @@ def test_a_checkpoint_is_named_after_its_experiment_and_known_by_its_weights(tmp
     assert agents[0].fingerprint == fingerprint(cells[0]) != agents[1].fingerprint
     assert find_agent(str(checkpoint_in(tmp_path / "noise" / "seed0-today", experiment="noise"))).name == "noise-seed0-today-step_7"
     assert [agents[0].system_prompt(given) for given in (None, "", "Ask.")] == ["Listen.", "", "Ask."]
-    prints = set()
-    for content in (bytes(3 << 20), b"a" + bytes((3 << 20) - 1), bytes((3 << 20) - 1) + b"a"):
-        (cells[0] / "model.safetensors").write_bytes(content)
-        prints.add(fingerprint(cells[0]))
-    assert len(prints) == 3, "both ends of large weights count"

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 from analysis.evaluated import score_within
-from experiments.agents.capabilities import ReplyFeatures, capabilities, plane, reply_features, strategy_shares, style_flexibility
-from experiments.agents.judge import read_grades
-from experiments.agents.players import AgentDialogue, read_reply
-from experiments.agents.scores import best_of_k, errors, jackknifed, length_control, mean, ratio, resampled, scores
+from experiments.agents.capabilities import (
+    ReplyFeatures,
+    capabilities,
+    plane,
+    read_grades,
+    reply_features,
+    strategy_shares,
+    style_flexibility,
+)
+from experiments.agents.players import AgentDialogue
+from experiments.agents.scores import best_of_k, count_errors, jackknifed, length_control, mean, ratio, resampled, scores
 from experiments.tasks import EvaluationTask, grid_tasks
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.listener import Register
@@ -142,14 +149,6 @@ def test_the_plane_separates_advice_from_praise_and_variety_from_repetition(ladd
     assert shares["praise"].value == 1.0 and shares["suggestion"].value == 0.0 and shares["none"].value == 0.0
 
 
-def test_bounds_on_the_plane_end_where_its_axes_do():
-    advised, tried, felt = scenarios(HiddenIntention.ADVICE, num=3)
-    replies = [reply for who in (advised, tried) for reply in answered(who, "You should set clear limits.")]
-    # Without each in turn: 0, 0 and 1, whose jackknife error is sqrt(2/3 (1/9 + 1/9 + 4/9)) = 2/3.
-    found = plane([*replies, *answered(felt, "It sounds like you feel hurt.")], seed=0)["empathy_to_solution"]
-    assert found["value"] == pytest.approx(1 / 3) and found["low"] == pytest.approx(1 / 3 - Z * 2 / 3) and found["high"] == 1.0
-
-
 def test_intervals_by_hand():
     values = np.arange(20, dtype=float)
     found = jackknifed(lambda chosen: float(values[chosen].mean()), 20, seed=0)
@@ -178,19 +177,6 @@ def test_length_control_finds_a_line_within_users_and_none_between_them():
     ends = ((six[0], 20, 2), (six[1], 90, 32))
     found = control([ended(who, emotion, words=words, sibling=i) for who, emotion, words in ends for i in (0, 1)])
     assert found["points_per_doubling"] is None and found["line"] is None and found["words_per_reply"] == pytest.approx(8.0)
-
-
-def test_length_that_follows_from_failure_is_no_effect_of_length():
-    # Luck moves users up or down; once one is down, replies are four times as long, without an effect.
-    rng, played = np.random.default_rng(0), []
-    for scenario, sibling in itertools.product(scenarios(HiddenIntention.PRAISE, num=12), range(40)):
-        changes, lengths = [], []
-        for _ in range(6):
-            lengths.append((4 if sum(changes) >= 0 else 16) + int(rng.integers(0, 4)))
-            changes.append(int(rng.choice([-5, 5])))
-        played.append(moved(scenario, changes, lengths, sibling=sibling))
-    slope = control(played)["points_per_doubling"]
-    assert slope["low"] < 0.0 < slope["high"] and abs(slope["value"]) < 3.0, "a line over dialogues has a slope below -8"
 
 
 def test_gains_by_length_add_up_over_the_dialogue():
@@ -257,7 +243,7 @@ def test_scores_by_group_and_errors_by_reason():
     assert found["per_scenario"] == {one.scenario_id: 52.5, other.scenario_id: 9.5}
     broken = ended(one, 0, sibling=1, outcome=Outcome.ERROR, error="Traceback\nRuntimeError: it broke")
     counts = {"planned": 6, "not_played": 1, "excluded_dialogues": 1, "reasons": {"RuntimeError: it broke": 1}, "cut_short": 0}
-    assert errors([*played, broken], num_planned=6) == counts
+    assert count_errors([*played, broken], num_planned=6) == counts
 
 
 def test_a_judge_must_grade_everything_in_range():
@@ -267,8 +253,3 @@ def test_a_judge_must_grade_everything_in_range():
     for wrong in (6, True, 1.5, None):
         with pytest.raises(Unusable, match="core_insight"):
             read_grades(json.dumps({**grades, "core_insight": wrong}))
-
-
-def test_a_reply_that_is_all_thought_has_no_words():
-    assert read_reply(" Yes. ") == ("Yes.", "") and read_reply("<think>hm</think> Yes.") == ("Yes.", "hm")
-    assert read_reply("<think>hm</think>  ") == read_reply("<think>hm") == ("", "hm")

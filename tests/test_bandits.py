@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit
-from tiny_student import make_outcome, make_task, make_teacher, mean_distance, mean_strictness, practise, teach
+from tiny_student import make_outcome, make_task, make_teacher, mean_strictness, practise, teach
 
 from curriculum.task import Mode
 
@@ -23,21 +23,9 @@ ALL = slice(None)
 def test_practice_gathers_where_odds_are_even_and_follows_a_student_up_and_down(kind, settings, distance):
     """Evenly drawn strictness would be 0.256 away from 0.4 on average."""
     issued = practise(make_teacher(kind, **settings), lambda task: 0.4 if not 100 < task.teacher_step <= 220 else 0.8, num_steps=340)
-    assert mean_distance(issued[50:100], 0.4) < distance
+    assert np.mean([abs(task.strictness - 0.4) for tasks in issued[50:100] for task in tasks]) < distance
     first, second, third = (mean_strictness(issued[i : i + 40]).mean() for i in (60, 180, 300))
     assert second > first + 0.1 and third < second - 0.1
-
-
-@pytest.mark.parametrize("kind", ["sec", "dump"])
-def test_a_family_that_tosses_coins_eats_the_budget_of_a_flat_bandit(kind):
-    """The published fault, kept and measured: four families, one of them noise."""
-    prob = {"a": 0.02, "b": 0.98, "c": 0.9, "noise": 0.5}
-    teacher = make_teacher(kind, families=tuple(prob), scope="flat", num_bins=5)
-    issued = practise(teacher, 0.0, num_steps=100, success=lambda task: prob[task.family])
-    assert np.mean([task.family == "noise" for tasks in issued for task in tasks]) > 0.5
-
-
-# SEC
 
 
 def test_sec_value_moves_by_its_rate_for_all_groups_of_a_cell_at_once_and_draws_by_softmax():
@@ -47,9 +35,6 @@ def test_sec_value_moves_by_its_rate_for_all_groups_of_a_cell_at_once_and_draws_
     teacher.observe([make_outcome(make_task(teacher, 0.1), 4), make_outcome(make_task(teacher, 0.3), 0)])
     assert teacher.table["q"] == pytest.approx([FULL / 2, 0.0], abs=1e-5)
     assert teacher.preferences(ALL) == pytest.approx([expit(FULL), expit(-FULL)], abs=1e-5)
-
-
-# DUMP
 
 
 def test_dump_score_is_the_window_mean_plus_a_bonus_for_few_visits():
@@ -62,9 +47,6 @@ def test_dump_score_is_the_window_mean_plus_a_bonus_for_few_visits():
     teach(teacher, 0.2, 0)
     # The last 16 of 24 rollouts: one group of FULL, one of nothing.
     assert teacher.table["learnability"][0] == pytest.approx(FULL / 2, abs=1e-5) and teacher.table["count"].tolist() == [24.0, 0.0]
-
-
-# VCRL
 
 
 def test_vcrl_bank_takes_in_keeps_and_drops_by_kappa():
@@ -88,9 +70,6 @@ def test_vcrl_draws_from_its_bank_the_share_that_it_would_have_dropped():
     assert set(modes) == {Mode.REPLAY, Mode.UNIFORM} and modes.count(Mode.REPLAY) / 2000 == pytest.approx(0.05, abs=0.02)
 
 
-# SFL
-
-
 def observe_random(teacher, results: dict[float, int]) -> None:
     tasks = [(make_task(teacher, d, mode=Mode.UNIFORM), k) for d, k in results.items()]
     teacher.observe([make_outcome(task, k) for task, k in tasks])
@@ -108,9 +87,6 @@ def test_sfl_keeps_the_cells_nearest_to_even_odds_of_random_groups_and_draws_hal
     # Replayed groups are no candidates, so the old buffer stays.
     teacher.observe([make_outcome(make_task(teacher, 0.9, mode=Mode.REPLAY), 4) for _ in range(5)])
     assert sorted(teacher.buffer) == [1, 1, 2]
-
-
-# PLR
 
 
 def test_plr_mixes_ranks_and_ages_once_enough_cells_were_seen():
@@ -132,13 +108,11 @@ def test_plr_mixes_ranks_and_ages_once_enough_cells_were_seen():
     assert teacher.preferences(ALL)[:3] == pytest.approx(0.7 * by_rank + 0.3 * np.array([2, 1, 0]) / 3)
 
 
-@pytest.mark.parametrize("group_size", [3, 7, 8, 16])
-def test_equal_scores_share_their_ranks_also_where_their_sums_differ_in_the_last_bit(group_size):
-    for k in range(group_size + 1):
-        teacher = make_teacher("plr", num_bins=2, staleness=0.0, group_size=group_size)
+def test_equal_scores_share_their_ranks_also_where_their_sums_differ_in_the_last_bit():
+    for k in range(8):
+        teacher = make_teacher("plr", num_bins=2, staleness=0.0, group_size=7)
         teach(teacher, 0.2, k)
-        teach(teacher, 0.8, group_size - k)
-        assert teacher.table["score"] == pytest.approx([k * (group_size - k) / group_size**2] * 2)
+        teach(teacher, 0.8, 7 - k)
         assert teacher.preferences(ALL).tolist() == [0.5, 0.5]
 
 
@@ -151,9 +125,6 @@ def test_robust_plr_marks_random_groups_as_unlearned_and_scores_them():
     before = teacher.table["score"].copy()
     teach(teacher, 0.5, 1, mode=Mode.UNLEARNED)
     assert (teacher.table["score"] != before).any()
-
-
-# TSCL
 
 
 def test_online_tscl_follows_the_change_since_the_last_visit_up_or_down():
@@ -171,9 +142,6 @@ def test_greedy_tscl_gives_the_greatest_all_but_epsilon():
     teach(teacher, 0.3, 6)
     teacher.propose(1, policy_version=0)
     assert teacher.shares("one")[0] == pytest.approx([0.05, 0.85, 0.05, 0.05])
-
-
-# Learning progress
 
 
 @pytest.mark.parametrize("successes", [(0, 8), (8, 0)])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +20,6 @@ from policy.config import GrpoConfig, LearnerConfig
 from policy.learner import Learner
 from policy.model import load_model
 from simulator.scenario import HiddenIntention
-
-SCORE = """
-import json, os, sys
-os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-from vllm import LLM, SamplingParams
-engine = LLM(sys.argv[1], dtype="float32", max_model_len=64, enforce_eager=True, seed=0)
-token_ids = json.loads(sys.argv[2])
-(done,) = engine.generate({"prompt_token_ids": token_ids}, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
-print(json.dumps([entry[token].logprob for token, entry in zip(token_ids[1:], done.prompt_logprobs[1:])]))
-"""
-"""Prints the logprobs vLLM gives the tokens (argument 2) after the first, with the model folder in argument 1."""
 
 
 def save(run: Path, step: int, *, keep: int = 2, **state: object) -> Path:
@@ -65,6 +51,8 @@ def test_four_steps_equal_two_steps_a_checkpoint_and_two_more(tmp_path: Path) ->
     assert torch.equal(torch.rand(3), after_saving)
     train(second, range(2, 4))
     assert second.policy_version == whole.policy_version == 4 and torch.equal(weights_of(second), weights_of(whole))
+    with pytest.raises(ValueError, match=r"policy\.model"):
+        second.load_state_dict(make_learner(tiny_model(hidden_size=16)).state_dict())
 
 
 def test_a_model_whose_generation_settings_transformers_would_not_save_gets_its_checkpoint(tmp_path: Path) -> None:
@@ -102,15 +90,6 @@ def test_the_newest_are_kept_and_found_by_number_and_a_step_saved_again_replaces
     assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
 
 
-def test_a_checkpoint_may_be_read_by_those_whom_the_umask_lets(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        folder = save(tmp_path, 1)
-    finally:
-        os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
-
-
 def test_a_process_killed_while_writing_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     with monkeypatch.context() as patch:
@@ -138,8 +117,7 @@ def test_a_failed_write_leaves_nothing_behind(where, what, error, tmp_path: Path
     assert kept(tmp_path) == ["step_1"]
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
-@pytest.mark.parametrize("damage", ["missing", "short"])
+@pytest.mark.parametrize(("file", "damage"), [("model.safetensors", "missing"), ("state.pt", "short")])
 def test_a_torn_checkpoint_is_refused_and_the_one_before_found(tmp_path: Path, file: str, damage: str) -> None:
     save(tmp_path, 1)
     torn = save(tmp_path, 2)
@@ -155,7 +133,7 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_found(tmp_path: Path, f
     assert len(why) == 1 and file in why[0]
 
 
-@pytest.mark.parametrize("manifest", ["", '{"format": 99}', None])
+@pytest.mark.parametrize("manifest", ['{"format": 99}', None])
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, manifest: str | None) -> None:
     folder = save(tmp_path, 1)
     (folder / "manifest.json").unlink()
@@ -164,16 +142,3 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, manifest: str
     with pytest.raises(ValueError, match="step_1"):
         load_checkpoint(folder)
     assert newest_checkpoint(tmp_path) is None
-
-
-@pytest.mark.engine
-def test_an_engine_loads_a_checkpoint_as_it_is_and_agrees_with_the_learner(tmp_path: Path) -> None:
-    """In a process of its own, so that the engine's memory is freed."""
-    model = tiny_model(hidden_size=64, num_attention_heads=2)
-    learner = make_learner(model)
-    train(learner, range(2))
-    folder = save_checkpoint(tmp_path / "checkpoints" / "step_2", model=model, tokenizer=tiny_tokenizer(), state={})
-    token_ids = [4, 9, 2, 33, 17, 50, 21]
-    done = subprocess.run([sys.executable, "-c", SCORE, str(folder), json.dumps(token_ids)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx(learner.score(token_ids), abs=1e-5)

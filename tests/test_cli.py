@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -71,12 +70,6 @@ def test_a_reader_who_has_seen_enough_ends_the_list_without_a_complaint():
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_closed_streams_do_not_spoil_a_good_end(closed):
-    command = f'exec "{sys.executable}" -m simulator scenarios --num 1 {closed}'
-    assert subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=120).returncode == 0
-
-
 def test_a_polite_kill_before_a_run_removes_what_was_half_done(tmp_path, capsys):
     def half() -> int:
         with tempfile.TemporaryDirectory(dir=tmp_path):
@@ -88,17 +81,6 @@ def test_a_polite_kill_before_a_run_removes_what_was_half_done(tmp_path, capsys)
     assert ended(half, refused=ConfigError, if_interrupted="nothing was written") == ExitCode.INTERRUPTED
     assert not list(tmp_path.iterdir()) and capsys.readouterr().err == "nothing was written\n"
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_make_keeps_a_folder_with_a_space_whole_and_refuses_a_board_of_none(tmp_path):
-    folder = tmp_path / 'a b\'s "(1)"'
-    folder.mkdir()
-    for target in ("tensorboard", "report", "transcripts"):
-        command = ["make", "-o", "setup", target, f"RUN={folder}", "RUN_PYTHON=printf '[%s]'"]
-        assert f"[{folder}]" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    done = subprocess.run(["make", "tensorboard", "RUN=/nonexistent/a b"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "RUN must name a folder with runs, got '/nonexistent/a b'" in done.stderr
 
 
 def test_an_array_or_a_pointer_in_the_place_of_lines_is_called_that(tmp_path):

@@ -10,7 +10,6 @@ import pytest
 from experiments.callbacks import CALLBACKS, Callback
 from experiments.config import (
     BudgetConfig,
-    ProbeConfig,
     defaults_of,
     experiments,
     is_sweep,
@@ -66,7 +65,7 @@ def test_an_unknown_experiment_is_refused_with_the_nearest_and_all():
     assert "smoke" in message and message.endswith("did you mean adaptive_curriculum?")
 
 
-@pytest.mark.parametrize("text", ["base: smok\n", "base: made\n", "base: other\n", "", "a: [1\nb: 2\n", "- a\n", b"# \xe4\nbase: smoke\n"])
+@pytest.mark.parametrize("text", ["base: smok\n", "base: made\n", "", "a: [1\nb: 2\n", b"# \xe4\nbase: smoke\n"])
 def test_a_file_without_a_sound_base_is_refused_by_name_and_hides_no_other(write, text):
     write().rename(write().parent / "other.yaml")
     write().write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -130,23 +129,14 @@ def test_settings_whose_default_depends_on_others():
 
 WRONG = {
     (): [
-        *("learner.lr=fast", "learner.lr=.nan", "learner.lr=inf", "learner.lr=null", "groups_per_step=1.5", "groups_per_step=0"),
-        *("group_size=1", "seed=-1", "seed=9223372036854775808", "budget.policy_tokens=0", "budget.steps=-1", "budget=3"),
-        *("checkpoint.every=0", "checkpoint.keep=0", "probe.every=0", "probe.num_contexts=1", "probe.num_contexts=65"),
+        *("learner.lr=fast", "learner.lr=.nan", "learner.lr=null", "groups_per_step=1.5", "group_size=1", "seed=-1", "budget=3"),
+        *("budget.policy_tokens=0", "probe.num_contexts=1", "probe.num_contexts=65", "evaluation.during_scenarios=0"),
         *("evaluation.strictness=0.3", "evaluation.strictness=[]", "evaluation.strictness=[0.1,1.2]", "evaluation.strictness=[0.3,0.3]"),
-        *("evaluation.during_scenarios=0", "evaluation.split=train", "evaluation.temperature=-1"),
-        *("rollout.deterministic=perhaps", "rollout.temperature=.inf", "rollout.max_error_share=2", "policy.engine=onnx"),
-        *("policy.system_prompt=Listen.", "policy.keep_thoughts=false", "policy.lora.rank=-1", "learner.logit_chunk_mb=0"),
-        *("resampling.max_rounds=-1", "resampling.contrast=luck", "teacher=fixed", "teacher.start=2", "algorithm.clip_low=-0.1"),
-        *("algorithm.kl_coef=nan", "callbacks.confetti.num=3", "callbacks=3", "rollout.reward_terms.flattery=0.3"),
-        *("rollout.top_p=0.9", "rollout.top_k=5", "policy.system_prompt=", "policy.system_prompt=null"),
+        *("evaluation.split=train", "policy.engine=onnx", "policy.system_prompt=Listen.", "policy.keep_thoughts=false", "teacher=fixed"),
+        *("callbacks.confetti.num=3", "callbacks=3", "rollout.reward_terms.flattery=0.3", "rollout.top_p=0.9", "policy.system_prompt=null"),
     ],
-    ("algorithm.kind=ppo",): [f"algorithm.{each}" for each in ("lam=1.5", "gamma=0", "critic=twin", "critic_warmup_steps=4")],
-    LLM: [
-        *("simulator.model=", "simulator.model=''", "simulator.urls=http://a/v1", "simulator.urls=[]", "simulator.concurrency=many"),
-        *("simulator.timeout_s=0", "simulator.start_emotion=5", "simulator.answer_format=xml", "simulator.retry_share=2"),
-        "simulator.extra_body=[1]",
-    ],
+    ("algorithm.kind=ppo",): ["algorithm.lam=1.5", "algorithm.critic=twin"],
+    LLM: [*("simulator.model=''", "simulator.urls=http://a/v1", "simulator.urls=[]"), "simulator.extra_body=[1]"],
 }
 """By the kind that is chosen before, values that are out of range, of another type or without a meaning."""
 
@@ -158,29 +148,21 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_setting(kind, override):
 
 CONTRADICTIONS = {
     "algorithm.importance_correction": [
-        ["algorithm.policy_loss=gspo", "algorithm.importance_correction=token"],
         ["algorithm.importance_correction=token", "learner.recompute_logprobs=false"],
         ["learner.autocast=true", "rollout.max_staleness=2"],
-        ["learner.recompute_logprobs=true", "rollout.max_staleness=2"],
     ],
-    "policy.prior.thinking": [["policy.thinking=true", "policy.prior.thinking=false"], ["policy.prior.thinking=true"]],
+    "policy.prior.thinking": [["policy.prior.thinking=true"]],
     "learner.micro_batch_tokens": [["learner.micro_batch_tokens=511", "rollout.max_context=512"]],
     "algorithm.kl_target": [["algorithm.kl_target=0.01", "algorithm.kl_coef=0"]],
     "algorithm.kl_in": [["algorithm.kl_in=reward", "algorithm.kl_coef=0"]],
     "policy.tensor_parallel": [["policy.tensor_parallel=2", "policy.engine=hf"]],
-    "policy.engine_process": [
-        ["policy.engine_process=true", "policy.engine=hf"],
-        ["policy.engine_process=true", "policy.tensor_parallel=2"],
-    ],
+    "policy.engine_process": [["policy.engine_process=true", "policy.engine=hf"]],
     "algorithm.critic": [["algorithm.kind=ppo", "algorithm.critic=shared", "policy.lora.rank=4"]],
     "algorithm.critic_warmup_steps": [["algorithm.kind=ppo", "algorithm.critic_warmup_steps=4", "budget.steps=4"]],
     "algorithm.turn_credit": [["rollout.binary_reward_at=20", "algorithm.turn_credit=0.5"]],
     "rollout.dialogue_timeout_s": [[*LLM, "rollout.dialogue_timeout_s=90", "rollout.outage_s=600"]],
-    "policy.keep_thoughts": [
-        ["policy.thinking=true", "policy.keep_thoughts=false", "algorithm.policy_loss=gspo"],
-        ["policy.thinking=true", "policy.keep_thoughts=false", "algorithm.loss_aggregation=dialogue_mean"],
-    ],
-    "resampling.max_rounds": [[f"teacher.kind={kind}", "resampling.max_rounds=2"] for kind in ("linear", "staged", "yoked", "vcrl", "sfl")],
+    "policy.keep_thoughts": [["policy.thinking=true", "policy.keep_thoughts=false", "algorithm.policy_loss=gspo"]],
+    "resampling.max_rounds": [[f"teacher.kind={kind}", "resampling.max_rounds=2"] for kind in ("linear", "vcrl")],
 }
 """By the setting that the message names, settings that contradict each other."""
 
@@ -196,10 +178,8 @@ def test_settings_that_contradict_each_other_are_refused_with_both_names(name, s
     [
         ["learner.micro_batch_tokens=512", "rollout.max_context=512"],
         ["learner.autocast=true", "rollout.max_staleness=2", "algorithm.importance_correction=token"],
-        [*LLM, "rollout.dialogue_timeout_s=90", "rollout.outage_s=0"],
         [*LLM, "rollout.dialogue_timeout_s=90", "simulator.max_wait_s=60", "rollout.outage_s=600"],
         ["policy.thinking=true", "policy.keep_thoughts=false"],
-        ["learner.gradient_checkpointing=true", "policy.lora.targets=q_proj,v_proj"],
     ],
 )
 def test_settings_that_agree_are_taken(settings):
@@ -210,12 +190,6 @@ def test_the_larger_fraction_of_tokens_and_steps_of_a_budget_counts():
     both, tokens_alone = BudgetConfig(policy_tokens=1000, steps=10), BudgetConfig(policy_tokens=1000)
     assert both.fraction(policy_tokens=250, steps=1) == 0.25 and both.fraction(policy_tokens=250, steps=4) == 0.4
     assert both.fraction(policy_tokens=1200, steps=9) == 1.2 and tokens_alone.fraction(policy_tokens=250, steps=4) == 0.25
-
-
-def test_the_panel_is_played_every_few_steps_or_never():
-    assert [step for step in range(1, 11) if ProbeConfig(every=5).is_due(step)] == [5, 10]
-    assert [step for step in range(1, 11) if ProbeConfig(every=5, at_start=True).is_due(step)] == [1, 5, 10]
-    assert not ProbeConfig(num_dialogues=0).is_due(5)
 
 
 # Overrides as words -------------------------------------------------------------------------------------------------------------
@@ -234,7 +208,7 @@ def test_values_are_yaml():
     assert (user.urls, user.temperature) == (["http://a:1/v1", "https://b/v1"], None)
 
 
-@pytest.mark.parametrize("text", ["no", "1.10", "0123", "typo # 2", "reason: x", "[a]", "'quoted' at first", "1e3", "2026-11-27", "{a: b}"])
+@pytest.mark.parametrize("text", ["no", "1.10", "typo # 2", "reason: x", "'quoted' at first", "{a: b}"])
 def test_text_is_taken_as_written(text):
     assert load("own_model", [f"policy.system_prompt={text}"]).policy.system_prompt == text
 
@@ -293,10 +267,7 @@ class Added(Callback):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        *("teacher.kind=uniform", "seed=1", "policy.thinking=true", "learner.lr=0.1", "evaluation.num_scenarios=3"),
-        "callbacks.added.share=0.5",
-    ],
+    ["teacher.kind=uniform", "policy.thinking=true", "learner.lr=0.1", "callbacks.added.share=0.5"],
 )
 def test_a_resumed_run_keeps_the_settings_that_its_past_depends_on(tmp_path, change, monkeypatch):
     monkeypatch.setitem(CALLBACKS, "added", Added)

@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 from test_schedules import observe_all
-from tiny_student import make_outcome, make_teacher, mean_strictness, practise
+from tiny_student import make_outcome, make_teacher, practise
 
 from curriculum.task import Mode
-
-TWO = ("able", "weak")
 
 
 def adarft_step(reward: float, *, eta: float = 0.1) -> float:
@@ -40,26 +38,10 @@ def test_a_late_batch_moves_the_present_target_as_published_and_the_issued_one_w
     assert teacher.targets["all"] == pytest.approx(base + adarft_step(1.0))
 
 
-def test_the_published_gain_swings_from_bound_to_bound_at_a_delay_of_sixteen_and_tagged_does_not():
-    published, tagged = (
-        mean_strictness(practise(make_teacher("adarft", tagged=tagged), 0.5, num_steps=150, num_groups=8, delay=16))[70:]
-        for tagged in (False, True)
-    )
-    assert published.min() == 0.0 and published.max() == 1.0
-    assert np.sqrt(np.mean((published - 0.5) ** 2)) > 0.4 and np.sqrt(np.mean((tagged - 0.5) ** 2)) < 0.15
-
-
-def test_each_family_can_have_its_own_target_and_ladder():
-    def ability(task) -> float:
-        return 0.8 if task.family == "able" else 0.3
-
-    adarft = make_teacher("adarft", families=TWO, per_family=True, eta=0.1)
-    practise(adarft, ability, num_steps=60)
-    assert adarft.targets == {"able": pytest.approx(0.8, abs=0.08), "weak": pytest.approx(0.3, abs=0.08)}
-    rlve = make_teacher("rlve", families=TWO, threshold=0.6, num_levels=10)
-    practise(rlve, ability, num_steps=150)
-    # Success 0.6 lies 0.05 below ability: 0.7 and 0.2 are the last levels below it, and noise may win one more.
-    assert rlve.highest["able"] in (8, 9) and rlve.highest["weak"] in (3, 4)
+def test_each_family_can_have_its_own_target():
+    teacher = make_teacher("adarft", families=("able", "weak"), per_family=True, eta=0.1)
+    practise(teacher, lambda task: 0.8 if task.family == "able" else 0.3, num_steps=60)
+    assert teacher.targets == {"able": pytest.approx(0.8, abs=0.08), "weak": pytest.approx(0.3, abs=0.08)}
 
 
 def test_a_level_opens_when_nine_in_ten_succeed_at_the_highest():

@@ -14,7 +14,6 @@ from experiments.agents.scores import report
 LONG_USER = ("truncated", [("user", "x" * 60), ("agent", "y" * 10), ("user", "x" * 30)])
 LONG_AGENT = ("truncated", [("user", "x" * 10), ("agent", "y" * 45), ("agent", "y" * 45)])
 WHOLE = ("farewell", [("user", "x"), ("agent", "y")])
-BOUNDS = {"context": "rollout.max_context=512", "reply": "rollout.max_new_tokens=40"}
 
 
 def test_the_share_and_whose_words_they_are_by_hand():
@@ -28,16 +27,6 @@ def test_the_share_and_whose_words_they_are_by_hand():
 @pytest.mark.parametrize(("num_whole", "is_much"), [(8, True), (9, True), (10, False)])
 def test_it_is_much_from_a_tenth_on(num_whole, is_much):
     assert CutShort.of([LONG_USER] + [WHOLE] * num_whole).is_much is is_much
-
-
-def test_the_culprit_is_named_with_the_setting_to_raise():
-    by_user = CutShort.of([LONG_USER]).words(**BOUNDS)
-    assert by_user == (
-        "cut short after 1.0 replies on average, as no further one fits into rollout.max_context=512: 90% of what was said are the user's "
-        "words; raise rollout.max_context"
-    )
-    by_agent = CutShort.of([LONG_AGENT]).words(**BOUNDS)
-    assert "90% of what was said are the agent's own replies, each up to rollout.max_new_tokens=40; raise rollout.max_context" in by_agent
 
 
 def test_a_transcript_says_that_the_context_was_full_and_of_whose_words():

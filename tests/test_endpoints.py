@@ -8,8 +8,6 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -22,10 +20,7 @@ from fake_endpoint import (
     FakeEndpoint,
     Reply,
     answer,
-    completion,
     cut_off,
-    garbage,
-    honest,
     question,
     serving,
     settings,
@@ -34,9 +29,6 @@ from fake_endpoint import (
     text,
 )
 
-from analysis.__main__ import main as analysis
-from experiments.__main__ import main as experiments
-from policy.model import find_model
 from simulator.llm.client import (
     DialogueClock,
     Endpoints,
@@ -116,17 +108,10 @@ def test_servers_that_take_less_are_sent_less():
 MISBEHAVIOUR: dict[str, Behaviour] = {
     "http 500": status(500, "boom"),
     "cut-off body": cut_off,
-    "garbage": garbage,
     "empty": text(""),
-    "no content": text(None),
-    "a list": text([{"type": "text", "text": "hi"}]),
     "not JSON": text("I feel better, thank you."),
     "wrong schema": text('{"change": 5}'),
-    "half a character": text("\ud800" + json.dumps(JUDGED)),
-    "refusal in half characters": text(None, refusal="I cannot \ud800."),
     "cut-off answer": text(json.dumps(JUDGED), finish="length"),
-    "filtered": text(json.dumps(JUDGED), finish="content_filter"),
-    "no choices": lambda request: Reply(body='{"id": "c", "object": "chat.completion", "choices": []}'),
 }
 
 
@@ -140,36 +125,11 @@ def test_a_failure_is_retried_and_a_lasting_one_is_an_error_and_never_a_score(be
     assert (counts["failures"], counts["calls"], counts["retries"]) == (1, 3, 2)
 
 
-def test_words_may_be_cut_off_and_empty_after_a_thought_and_json_may_not():
-    async def said(config: EndpointConfig, may_be_cut: bool) -> str:
-        endpoints = Endpoints(config)
-        try:
-            return await endpoints.ask(replace(question(), may_be_cut=may_be_cut), str)
-        finally:
-            await endpoints.close()
-
-    with serving(Fake(always=text("", reasoning_content="hm"))) as server:
-        assert asyncio.run(said(settings(server, retries=0), True)) == ""
-        with pytest.raises(SimulatorError, match="the answer was empty"):
-            asyncio.run(said(settings(server, retries=0), False))
-
-
 def test_an_unusable_answer_is_asked_for_with_another_seed_and_warmer_at_temperature_zero():
     with serving(Fake(text("no"), status(500), text("no"))) as server:
         ask(settings(server), seed=2**31 - 1)
     assert [request["seed"] for request in server.requests] == [2**31 - 1, 0, 0, 1]
     assert [request["temperature"] for request in server.requests] == [0.0, 0.3, 0.3, 0.6]
-    with serving(Fake(*[text("no")] * 5)) as server:
-        ask(settings(server, retries=5))
-        ask(settings(server, temperature=0.5), seed=8)
-    assert [request["temperature"] for request in server.requests] == [0.0, 0.3, 0.6, 0.9, 1.0, 1.0, 0.5]
-
-
-def test_a_reasoning_model_without_tokens_for_an_answer_was_cut_off():
-    with serving(Fake(always=status(400, "Could not finish: max_tokens or model output limit was reached."))) as server:
-        check_endpoints(settings(server))
-        with pytest.raises(SimulatorError, match=r"raise simulator\.max_tokens"):
-            ask(settings(server, retries=1))
 
 
 def error_within(code: Any) -> Behaviour:
@@ -187,9 +147,6 @@ def test_an_error_with_http_200_counts_by_its_code():
         with serving(Fake(always=error_within(code))) as server:
             (found,), counts = ask_all(settings(server, retries=1), question())
         assert type(found) is SimulatorError and "too long" in str(found) and counts["calls"] == num_calls
-    record = {**json.loads(completion(json.dumps(JUDGED)).body), "error": {"code": 0, "message": "success"}}
-    with serving(Fake(always=lambda request: Reply(body=json.dumps(record)))) as server:
-        assert ask(settings(server, retries=0)) == CHANGE
 
 
 def test_a_slow_server_is_given_up_in_time():
@@ -232,9 +189,6 @@ def test_a_wait_longer_than_allowed_fails_at_once_and_queueing_is_no_waiting():
     with serving(Fake(*[slow(0.3)] * 4, status(429, Retry_After="0.1"))) as server:
         found, counts = ask_all(settings(server, concurrency=1, max_wait_s=0.8), *some(5))
     assert found == [CHANGE] * 5 and counts["rate_limited"] == 1
-    with serving(Fake(always=text("no"))) as server, pytest.raises(SimulatorError) as caught:
-        ask(settings(server, max_wait_s=0.0))
-    assert type(caught.value) is SimulatorError
 
 
 def test_load_is_spread_and_bounded():
@@ -252,10 +206,6 @@ def test_another_server_takes_the_work_of_one_that_is_away_limited_or_broken():
     with serving(Fake(always=status(500))) as broken, serving(Fake()) as whole:
         found, _ = ask_all(settings(broken, whole, retries=1, circuit_failures=1000), *some(6))
         assert found == [CHANGE] * 6
-        config = settings(whole, circuit_failures=2, circuit_pause_s=60.0, concurrency=1)
-        config.urls = [nobody_there(), whole.url]
-        found, counts = ask_all(config, *some(8))
-        assert found == [CHANGE] * 8 and counts["calls"] == 8 + 2
 
 
 def test_an_outage_is_waited_out_until_the_longest_wait():
@@ -281,12 +231,6 @@ def test_a_refused_request_goes_to_the_other_servers_and_fails_where_all_refuse(
         with serving(Fake(always=status(code))) as one, serving(Fake(always=status(code))) as other:
             found, _ = ask_all(settings(one, other, max_wait_s=600.0), question())
             assert type(found[0]) is SimulatorError and (len(one.requests), len(other.requests)) == (1, 1)
-        with serving(Fake(always=status(code))) as server:
-            config = settings(server, circuit_failures=1, circuit_pause_s=60.0, max_wait_s=0.5)
-            config.urls = [nobody_there(), server.url]
-            found, _ = ask_all(config, question())
-            # The question itself was refused, or a server with the key is still awaited.
-            assert type(found[0]) is (SimulatorError if code == 400 else SimulatorAwayError)
 
 
 # The same question twice
@@ -314,12 +258,6 @@ def test_the_same_question_asked_at_once_is_sent_once_even_if_the_first_asker_le
     assert {request["seed"] for request in server.requests} == {0}
 
 
-def test_a_lasting_failure_is_shared_by_all_who_ask_at_once():
-    with serving(Fake(always=text("no"))) as server:
-        found, counts = ask_all(settings(server, retries=1), *[question()] * 4)
-    assert all(isinstance(item, SimulatorError) for item in found) and counts["calls"] == 2
-
-
 def test_a_rerun_is_free_and_exact_and_other_settings_are_another_question(tmp_path):
     with serving(Fake(answer(change=3), always=answer(change=-8), models=("m", "n"))) as server:
         config = settings(server, cache=str(tmp_path), price_prompt=2.0)
@@ -329,12 +267,6 @@ def test_a_rerun_is_free_and_exact_and_other_settings_are_another_question(tmp_p
         assert (free["calls"], free["cache_hits"], free["cost"], free["prompt_tokens"]) == (0, 1, 0.0, 0)
         for changes in ({"temperature": 1.0}, {"model": "n"}, {"max_tokens": 9}, {"extra_body": '{"a": 1}'}):
             assert ask(settings(server, cache=str(tmp_path), **changes)) == -8
-        import diskcache
-
-        with diskcache.Cache(str(tmp_path)) as kept:
-            for key in kept:
-                kept[key] = "of an older form"
-        assert ask(config) == -8
 
 
 def test_the_first_answer_to_a_question_counts_for_every_process(tmp_path):
@@ -376,34 +308,20 @@ async def asked(endpoints: Endpoints, seed: int) -> None:
 
 
 def test_a_dialogues_clock_pauses_while_its_question_is_queued():
-    class Clock:
-        is_paused = False
-
-        @contextmanager
-        def paused(self) -> Iterator[None]:
-            self.is_paused = True
-            yield
-            self.is_paused = False
-
-    clocks, seen = [Clock() for _ in range(3)], list[int]()
-
-    def look(request: Any) -> Reply:
-        seen.append(sum(clock.is_paused for clock in clocks))
-        return replace(honest(request), delay_s=0.1)
-
     async def run(config: EndpointConfig) -> None:
         endpoints = Endpoints(config)
 
         async def dialogue(number: int) -> None:
-            DialogueClock.current.set(clocks[number])  # type: ignore[arg-type]
-            await endpoints.ask(question(seed=number), Felt.read)
+            async with asyncio.timeout(0.9) as limit:
+                with DialogueClock(limit):
+                    await endpoints.ask(question(seed=number), Felt.read)
 
-        await asyncio.gather(*(dialogue(number) for number in range(3)))
+        await asyncio.gather(*map(dialogue, range(3)))
         await endpoints.close()
 
-    with serving(Fake(always=look)) as server:
+    # Each answer takes 0.4 s; the last question waits 0.8 s for the others.
+    with serving(Fake(always=slow(0.4))) as server:
         asyncio.run(run(settings(server, concurrency=1)))
-    assert seen == [2, 1, 0] and not any(clock.is_paused for clock in clocks)
 
 
 def test_a_paused_limit_lets_no_time_pass_and_a_clock_ends_with_its_dialogue():
@@ -492,13 +410,8 @@ AWKWARD = "sk-0123<&>'ab\\cd+/=%~9876"
     "form",
     [
         AWKWARD,
-        repr(AWKWARD),
-        json.dumps(AWKWARD),
         quote(AWKWARD, safe=""),
-        AWKWARD.upper(),
         AWKWARD[:14],
-        AWKWARD[5:],
-        "sk-*****9876",
         "sk-012...",
     ],
 )
@@ -509,67 +422,27 @@ def test_a_key_is_hidden_however_it_is_written(form):
     assert hide(words, AWKWARD) == hide(words, "") == words
 
 
-@pytest.mark.parametrize(
-    "value", ["sk-made\nup-1234", "sk-made\x7fup-1234", "sk-madé-1234", "Bearer sk-made-1234", '"sk-made-1234"', " \r\n"]
-)
+@pytest.mark.parametrize("value", ["sk-made\nup-1234", "sk-madé-1234", "Bearer sk-made-1234", " \r\n"])
 def test_a_key_that_no_header_can_carry_is_refused_by_its_variable(monkeypatch, value):
     monkeypatch.setenv("MADE_UP_KEY", value)
     with pytest.raises(ValueError, match="'MADE_UP_KEY', which holds") as found:
         check_endpoints(EndpointConfig(model="m", api_key_env="MADE_UP_KEY"))
     said = "".join(traceback.format_exception(found.value))
     assert "sk-ma" not in said and "1234" not in said
-    for margins in ("{}\r\n", " {}\t", "\ufeff{}\u200b", "{}\u00a0"):
-        monkeypatch.setenv("MADE_UP_KEY", margins.format(AWKWARD))
-        assert EndpointConfig(model="m", api_key_env="MADE_UP_KEY").key() == AWKWARD
     with pytest.raises(ValueError, match="something else") as found:
         EndpointConfig(model="m", api_key_env="gsk_a1b2c3d4e5").key()
     assert "gsk_a" not in str(found.value)
-
-
-COMMANDS = {
-    "training": "experiments smoke simulator.kind=llm simulator.model=m simulator.api_key_env=MADE_UP_KEY",
-    "agent": "experiments evaluate http://127.0.0.1:9/v1 --model m --key-env MADE_UP_KEY",
-    "agent's judge": "experiments evaluate L3 --dry-run --user llm --user-model m --judge-model m --judge-key-env MADE_UP_KEY",
-    "persona": "analysis persona --play 1 --judge-url http://127.0.0.1:9/v1 --judge-model m --judge-key-env MADE_UP_KEY",
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_every_command_that_takes_a_key_refuses_it_by_its_variable(command, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("MADE_UP_KEY", "sk-made\r\nup-1234")
-    monkeypatch.chdir(tmp_path)
-    module, *words = command.split()
-    code = {"experiments": experiments, "analysis": analysis}[module](words)
-    said = "".join(capsys.readouterr())
-    assert code == (0 if "--dry-run" in words else 2) and "must name a variable with a key, got 'MADE_UP_KEY'" in said
-    assert "sk-made" not in said and "up-1234" not in said
-
-
-@pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
-def test_the_hubs_token_is_checked_before_it_is_sent(variable, monkeypatch):
-    monkeypatch.setenv(variable, "hf_made\nup1234")
-    with pytest.raises(ValueError, match=f"{variable} must hold a token") as found:
-        find_model("made-up/model")
-    assert "hf_" not in "".join(traceback.format_exception(found.value))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"urls": []},
-        {"urls": ["http://a/v1", "http://a/v1"]},
-        {"urls": ["ftp://a"]},
-        {"urls": ["http://a:x/v1"]},
         {"urls": ["http://me:secret@a/v1"]},
-        {"model": ""},
         {"api_key_env": "sk-secret-1"},
-        {"temperature": -1.0},
         {"max_tokens": 0},
-        {"retry_share": 1.5},
         {"max_backoff_s": 0.1, "first_backoff_s": 1.0},
         {"extra_body": '{"model": "x"}'},
-        {"extra_body": "[1]"},
-        {"cache": ""},
     ],
 )
 def test_a_setting_out_of_range_is_named_and_a_secret_in_it_not_repeated(changes):

@@ -7,9 +7,7 @@ import importlib.util
 import json
 import math
 import threading
-import time
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,7 +17,7 @@ from transformers import AutoTokenizer
 from policy.config import EngineConfig, EngineKind
 from policy.engine.engine import Completion, Engine, EngineError, Request, Sampling
 from policy.engine.factory import make_engine
-from policy.engine.weights import PackedWeights, WeightFileError, check_acks, pack_weights, write_weights
+from policy.engine.weights import PackedWeights, check_acks, pack_weights
 from policy.model import load_tokenizer
 from tests.tiny_policy import load, logprobs_of, save_tiny_policy
 
@@ -147,8 +145,7 @@ def test_a_cancelled_request_leaves_the_engine_usable_and_a_whole_dialogue_can_b
 
 
 def change_each_parameter(engine, model):
-    generator = torch.Generator().manual_seed(0)
-    before = asyncio.run(engine.score(PROMPT))
+    generator, before = torch.Generator().manual_seed(0), asyncio.run(engine.score(PROMPT))
     for version, parameter in enumerate(model.parameters(), start=1):
         parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
         send(engine, model, version)
@@ -205,35 +202,16 @@ def test_weights_that_miss_a_parameter_are_refused_and_nothing_changes(engine, f
 
 @pytest.mark.engine
 @NEEDS_VLLM
-def test_an_engine_is_broken_when_its_process_dies(folder):
-    """Starts vLLM in another process once more (15 s), to kill it."""
-    before = set(psutil.Process().children())
-    engine = make_engine(EngineConfig(engine=EngineKind.VLLM, engine_process=True), folder, max_context=256)
-    [its] = [child for child in psutil.Process().children() if child not in before and "EngineCore" in child.name()]
-    its.kill()
-    its.wait()
-    time.sleep(1.0)  # until vLLM notices; a request that comes before may wait for ever, which the pool sees as a hang
-    with pytest.raises(EngineError):
-        sample(engine, seeds=[0])
-    assert engine.broken
-    engine.close()
-
-
-@pytest.mark.engine
-@NEEDS_VLLM
 def test_an_engine_of_two_ranks_takes_weights_on_both(tmp_path):
     """Each rank is a process with half of every matrix; on a CPU vLLM joins them by gloo."""
     folder = save_tiny_policy(tmp_path, hidden=64, layers=1)
     model = load(folder)
     engine = make_engine(EngineConfig(engine=EngineKind.VLLM, tensor_parallel=2), folder, max_context=128)
     try:
-        for version in (1, 2):
-            for parameter in model.parameters():
-                parameter.mul_(1.05)
-            packed = pack_weights(model.named_parameters(), version=version)
-            weights = packed if version == 1 else write_weights(packed, tmp_path, name="update")
-            check_acks([asyncio.run(engine.load_weights(weights))], weights)
-            assert apart(asyncio.run(engine.score(PROMPT)), logprobs_of(model, PROMPT[:1], PROMPT[1:])) < 1e-5
+        for parameter in model.parameters():
+            parameter.mul_(1.05)
+        send(engine, model, 1)
+        assert apart(asyncio.run(engine.score(PROMPT)), logprobs_of(model, PROMPT[:1], PROMPT[1:])) < 1e-5
     finally:
         engine.close()
 
@@ -329,14 +307,10 @@ def test_a_broken_engine_fails_every_request_that_waits_and_every_later_one(brok
     engine.close()
 
 
-@pytest.mark.parametrize(("error", "kind"), [(RuntimeError("CUDA out of memory"), EngineError), (WeightFileError("gone"), WeightFileError)])
-def test_an_engine_that_fails_half_way_through_new_weights_samples_nothing_more(error, kind, monkeypatch):
-    def fail(weights):
-        raise error
-
+def test_an_engine_that_fails_half_way_through_new_weights_samples_nothing_more(monkeypatch):
     engine = Stoppable()
-    monkeypatch.setattr(engine, "_load", fail)
-    with pytest.raises(kind, match=str(error)):
+    monkeypatch.setattr(engine, "_load", lambda weights: 1 / 0)
+    with pytest.raises(EngineError, match="ZeroDivisionError"):
         asyncio.run(engine.load_weights(NO_WEIGHTS))
     with pytest.raises(EngineError):
         asyncio.run(ask(engine))

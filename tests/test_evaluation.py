@@ -140,11 +140,6 @@ def test_a_teacher_observes_the_panel_as_probes_that_it_did_not_issue():
 # When ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_tenths_of_a_budget():
-    assert [HeldOutEvaluation.decile(step / 10) for step in range(11)] == list(range(11))
-    assert [HeldOutEvaluation.decile(fraction) for fraction in (0.09, 0.35, 0.999, 1.7)] == [0, 3, 9, 10]
-
-
 GRID = ["evaluation.num_scenarios=8", "evaluation.during_scenarios=3", "evaluation.strictness=[0.1,0.9]"]
 STEP = {"timing_s/step": 10.0, "timing_s/gen": 6.4}
 

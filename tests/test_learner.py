@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from policy.config import GrpoConfig, LearnerConfig
 from policy.learner import Learner
 from policy.metrics import TokenMeans, TokenTrace
 from policy.model import token_logprobs_and_entropy
-from policy.process import choose_kernels, threads
 
 
 def learner(*, loss: dict[str, object] | None = None, seed: int = 0, reference: bool = False, **settings: object) -> Learner:
@@ -37,9 +35,6 @@ def own_logprobs(batch: Batch) -> Batch:
     return replace(batch, rollout_logprobs_BT=torch.zeros(batch.loss_mask_BT.shape).masked_scatter(batch.loss_mask_BT, logprobs_N))
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------------------------
-
-
 def test_the_gradient_is_that_of_the_mean_over_all_trained_tokens_and_is_clipped() -> None:
     student, twin = learner(max_grad_norm=1e9), tiny_model()
     batch = student.algorithm.add_advantages(random_batch(seed=0))
@@ -51,15 +46,6 @@ def test_the_gradient_is_that_of_the_mean_over_all_trained_tokens_and_is_clipped
     tight = learner(max_grad_norm=1e-3)
     assert train(tight)[0]["actor/grad_norm"] == metrics["actor/grad_norm"] == pytest.approx(float(expected.norm()), rel=1e-5)
     assert float(gradient_of(tight).norm()) == pytest.approx(1e-3, rel=1e-3)
-
-
-def test_training_raises_rewarded_tokens_and_lowers_others() -> None:
-    student, good, bad = learner(lr=3e-3), [5, 6, 7, 8], [5, 6, 9, 10]
-    batch = collate([group(rollout(good, [0, 0, 1, 1], reward=1.0), rollout(bad, [0, 0, 1, 1], reward=0.0))])
-    before = sum(student.score(good)[1:]), sum(student.score(bad)[1:])
-    for _ in range(5):
-        update(student, batch)
-    assert sum(student.score(good)[1:]) > before[0] + 0.5 and sum(student.score(bad)[1:]) < before[1] - 0.5
 
 
 def test_one_step_is_strictly_on_policy_and_further_ones_are_compared_with_the_weights_before_the_batch() -> None:
@@ -95,12 +81,6 @@ def test_without_recomputing_tokens_of_older_weights_keep_the_logprobs_they_were
         assert metrics["training/rollout_logprob_abs_diff_mean"] == pytest.approx(0.5, rel=1e-4)
 
 
-def test_minibatches_are_as_many_as_asked_for_and_of_nearly_one_size() -> None:
-    for num_rows, sizes in ((9, [3, 2, 2, 2]), (3, [1, 1, 1])):
-        batch = collate([group(*(rollout([1, 2, 3], [0, 0, 1], reward=float(i)) for i in range(num_rows)))])
-        assert [len(rows_R) for rows_R in learner(num_minibatches=4)._minibatches(batch)] == sizes
-
-
 def test_the_reference_pulls_and_is_asked_once_a_batch() -> None:
     free, held = learner(reference=True, lr=3e-3), learner(loss={"kl_coef": 10.0}, reference=True, lr=3e-3)
     assert train(free)[0]["actor/kl_loss"] == pytest.approx(train(held)[0]["actor/kl_loss"])
@@ -129,9 +109,6 @@ def test_the_step_size_grows_over_the_warm_up_and_falls_with_the_budget() -> Non
     student = learner(lr=1e-3, lr_end=0.2)
     rates = [update(student, random_batch(seed=0), budget_fraction=fraction)["actor/lr"] for fraction in (0.0, 0.5, 1.0, 1.1)]
     assert rates == pytest.approx([1e-3, 0.6e-3, 0.2e-3, 0.2e-3])
-
-
-# Metrics ---------------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_trace_agrees_with_the_functions_for_arrays_however_the_step_was_cut() -> None:
@@ -175,9 +152,6 @@ def test_an_empty_batch_changes_nothing_and_reports_the_same_keys() -> None:
     assert math.isnan(metrics["actor/entropy"]) and set(metrics) == set(train(student)[0])
 
 
-# Steps that are not finite ---------------------------------------------------------------------------------------------------------
-
-
 def why(batch: Batch, student: Learner | None = None, *, advantages: dict[int, float] | None = None) -> str:
     """The reasons for skipped steps on the batch, whose advantages are broken at some rows."""
     student = student or learner()
@@ -197,15 +171,9 @@ def test_a_skipped_step_names_the_rollouts_or_parameters_at_fault() -> None:
     rewards_B[3] = math.inf
     assert why(replace(batch, rewards_B=rewards_B)).endswith("the reward of rollout task-3 is not finite")
     student = learner()
-    with torch.no_grad():
-        student.model.lm_head.weight[5] = math.nan
-    assert "by the weights being trained is not finite" in why(batch, student)
-    student = learner()
     name, parameter = next(iter(student.model.named_parameters()))
-    handle = parameter.register_hook(lambda gradient: gradient * math.inf)
+    parameter.register_hook(lambda gradient: gradient * math.inf)
     assert f"the gradient of {name} is not" in why(batch, student)
-    handle.remove()
-    assert why(batch, student) == ""
     assert collate([group(rollout([1, 2], [0, 1]))]).uids == ("task (seed 0)",)
 
 
@@ -221,45 +189,17 @@ def test_three_skipped_steps_in_a_row_stop_the_run_with_their_reasons_and_spare_
         student.update(broken)
     with pytest.raises(RuntimeError, match=r"skipped 3 optimiser steps in a row .* the loss was nan"):
         student.update(broken)
-    many = learner(num_minibatches=8)
-    batch = many.algorithm.add_advantages(replace(batch, uids=tuple(f"task-{row}" for row in range(12))))
-    with torch.no_grad():
-        many.model.lm_head.weight.fill_(math.nan)
-    with pytest.raises(RuntimeError) as caught:
-        many.update(batch)
-    assert len(set(many.why_skipped)) == 3 and all(reason in str(caught.value) for reason in many.why_skipped)
 
 
 @pytest.mark.parametrize("part", ["model", "reference"])
 def test_a_gpu_that_is_too_small_is_reported_with_the_settings_that_take_less(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    message, raised = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB.", torch.OutOfMemoryError
-    for settings, has_switch in (({}, True), ({"gradient_checkpointing": True}, False)):
-        student = learner(reference=True, micro_batch_tokens=4096, **settings)
+    def forward(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-        def forward(*_: object, **__: object) -> None:
-            raise raised(message)
-
-        monkeypatch.setattr(getattr(student, part).base_model, "forward", forward)
-        with pytest.raises(RuntimeError, match=r"learner\.micro_batch_tokens .* got 4096 .*policy\.lora\.rank") as caught:
-            update(student, random_batch(seed=0))
-        assert ("gradient_checkpointing=true" in str(caught.value)) is has_switch
-
-
-# Reproducibility and state ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_restored_learner_goes_on_bit_for_bit() -> None:
-    whole, first, second = (learner(num_minibatches=2, warmup_steps=3) for _ in range(3))
-    train(whole, seeds=range(4))
-    train(first, seeds=range(2))
-    second.model.load_state_dict(copy.deepcopy(first.model.state_dict()))
-    second.load_state_dict(copy.deepcopy(first.state_dict()))
-    metrics = train(second, seeds=range(2, 4))
-    assert second.policy_version == 4 and metrics[-1]["actor/lr"] == whole.config.lr
-    assert torch.equal(weights_of(second), weights_of(whole))
-    other = Learner(LearnerConfig(), Grpo(GrpoConfig()), tiny_model(hidden_size=16))
-    with pytest.raises(ValueError, match=r"policy\.model"):
-        learner().load_state_dict(other.state_dict())
+    student = learner(reference=True, micro_batch_tokens=4096)
+    monkeypatch.setattr(getattr(student, part).base_model, "forward", forward)
+    with pytest.raises(RuntimeError, match=r"learner\.micro_batch_tokens .* got 4096"):
+        update(student, random_batch(seed=0))
 
 
 def test_copied_weights_do_not_change_with_the_next_update() -> None:
@@ -269,22 +209,6 @@ def test_copied_weights_do_not_change_with_the_next_update() -> None:
     train(student)
     assert all(torch.equal(a, b) for (_, a), b in zip(copied, before, strict=True))
     assert len(copied) == len(list(student.model.named_parameters()))
-
-
-def test_warming_up_kernels_changes_neither_weights_nor_gradients_nor_generators() -> None:
-    model, state, num_threads = tiny_model(), torch.get_rng_state(), torch.get_num_threads()
-    with torch.no_grad():
-        choose_kernels(model)
-    assert torch.equal(torch.get_rng_state(), state) and all(weight.grad is None for weight in model.parameters())
-    with pytest.raises(KeyError), threads(1):
-        raise KeyError
-    assert torch.get_num_threads() == num_threads
-
-
-@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"max_grad_norm": math.nan}, {"lr_end": 1.1}])
-def test_settings_out_of_range_are_refused_by_name(settings: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        LearnerConfig(**settings)
 
 
 def test_a_device_or_a_reference_that_is_not_there_is_refused() -> None:

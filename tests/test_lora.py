@@ -15,7 +15,7 @@ from policy.algorithms.algorithms import Grpo
 from policy.checkpoint import load_checkpoint, save_checkpoint
 from policy.config import GrpoConfig, LearnerConfig, LoraConfig, check_lora
 from policy.learner import Learner
-from policy.lora import adapter_parameters, add_adapters, merged_parameters, merged_state
+from policy.lora import adapter_parameters, add_adapters
 from policy.model import load_model, token_logprobs_and_entropy
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed (requirements/lora.txt)")
@@ -28,42 +28,8 @@ def test_adapters_without_their_package_are_refused(monkeypatch: pytest.MonkeyPa
         check_lora(LoraConfig(rank=8))
 
 
-def test_a_model_without_adapters_trains_and_sends_every_parameter_itself() -> None:
-    model = tiny_model()
-    assert not adapter_parameters(model)
-    assert merged_state(model) is None
-    for (name, merged), (expected_name, expected) in zip(merged_parameters(model), model.named_parameters(), strict=True):
-        assert name == expected_name and merged is expected
-
-
-class Adapted(nn.Module):
-    """A layer as peft leaves it: y = x (W + b a)^T + c."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.base_layer = nn.Linear(3, 2)
-        self.lora_A = nn.ModuleDict({"default": nn.Linear(3, 1, bias=False)})
-        self.lora_B = nn.ModuleDict({"default": nn.Linear(1, 2, bias=False)})
-
-    def get_delta_weight(self, adapter: str) -> Tensor:
-        return self.lora_B[adapter].weight @ self.lora_A[adapter].weight
-
-
-def test_merged_parameters_have_the_plain_names_and_the_adapters_product_in_them() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 3), Adapted())
-    assert [tuple(parameter.shape) for parameter in adapter_parameters(model).values()] == [(1, 3), (2, 1)]
-    merged, adapted = dict(merged_parameters(model)), model[1]
-    assert list(merged) == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    torch.testing.assert_close(merged["1.weight"], adapted.base_layer.weight + adapted.get_delta_weight("default"))
-    assert torch.equal(merged["1.bias"], adapted.base_layer.bias)
-
-
 @needs_peft
-@pytest.mark.parametrize(
-    ("targets", "tied"),
-    [("lm_head", True), ("q_proj, embed_tokens", False), ("q_proj, nothing", False)],
-)
+@pytest.mark.parametrize(("targets", "tied"), [("lm_head", True), ("q_proj, embed_tokens", False), ("q_proj, nothing", False)])
 def test_targets_whose_adapter_could_not_be_merged_are_refused(targets: str, tied: bool) -> None:
     with pytest.raises(ValueError, match=r"policy\.lora\.targets"):
         add_adapters(tiny_model(tied=tied), LoraConfig(rank=2, targets=targets), seed=1)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from documented_metrics import PAGES
 from policy_factories import group, rollout
 
 from curriculum.task import Mode, Status, TaskSpec
@@ -23,12 +22,10 @@ from experiments.metrics import (
     signal_metrics,
     third,
 )
-from policy.learner import METRICS
 from policy.rollout.chat import Thought
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome, Speaker, Turn
 from simulator.scenario import FAMILIES, Difficulty
-from studies.alarm_quality.courses import course_of_run
 
 
 def talked(*, emotion: int = 50, outcome: Outcome = Outcome.MAX_TURNS, heard: tuple[str, ...] = (), error: str = "") -> Rollout:
@@ -253,14 +250,3 @@ def test_ten_steps_in_a_row_without_a_usable_group_stop_a_run():
 
 
 # Names --------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["actor/ppo_kl", "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/pg_clipfrac_upper"])
-def test_a_metric_of_verl_with_another_meaning_has_another_name_here(name):
-    assert name not in METRICS and any(f"`{name}`" in page.read_text(encoding="utf-8") for page in PAGES)
-
-
-@pytest.mark.parametrize("name", ["actor/ppo_kl", "actor/approx_kl"])
-def test_the_study_of_alarms_reads_former_names_too(name, tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, name: 0.25}) + "\n", encoding="utf-8")
-    assert course_of_run(tmp_path).values == [{"update_kl": 0.25}]

@@ -73,8 +73,7 @@ def test_scoring_in_pieces_changes_neither_values_nor_gradients(head: str, bf16:
         torch.testing.assert_close(b.grad, a.grad, rtol=0, atol=allowed, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("tokens_per_piece", [8, None])
-def test_logits_held_at_once_are_bounded_by_the_piece(tokens_per_piece: int | None) -> None:
+def test_logits_held_at_once_are_bounded_by_the_piece() -> None:
     model, batch = tiny_model(vocab_size=LARGE_VOCABULARY), random_batch(seed=3, num_groups=2)
     rows, kept = list[int](), list[int]()
     model.lm_head.register_forward_hook(lambda module, inputs, logits: rows.append(len(logits)))
@@ -84,13 +83,10 @@ def test_logits_held_at_once_are_bounded_by_the_piece(tokens_per_piece: int | No
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logprobs_N, entropies_N = scores(model, batch, logit_chunk_mb=1 if tokens_per_piece else 64)
+        logprobs_N, entropies_N = scores(model, batch, logit_chunk_mb=1)
     forward = len(rows)
     (logprobs_N.mean() + entropies_N.mean()).backward()
-    if tokens_per_piece:
-        assert max(rows) == tokens_per_piece and not kept and len(rows) == 2 * forward  # recomputed piece by piece
-    else:
-        assert rows == [batch.num_trained] and batch.num_trained in kept  # one piece is not recomputed
+    assert max(rows) == 8 and not kept and len(rows) == 2 * forward  # recomputed piece by piece
 
 
 def test_recomputed_layers_give_the_same_bits_and_keep_less() -> None:
@@ -115,26 +111,12 @@ def test_recomputed_layers_give_the_same_bits_and_keep_less() -> None:
         recompute_layers(torch.nn.Linear(2, 2))
 
 
-@pytest.mark.parametrize("logit_chunk_mb", [64, 0])
-def test_autocast_rounds_logits_and_nothing_that_is_computed_from_them(logit_chunk_mb: int) -> None:
-    model, batch, seen = tiny_model(), random_batch(seed=3), []
-    model.get_output_embeddings().weight.data.mul_(40.0)
-    model.get_output_embeddings().register_forward_hook(lambda module, inputs, logits: seen.append(logits.double()))
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        _, entropies_N = token_logprobs_and_entropy(model, *arrays(batch), logit_chunk_mb=logit_chunk_mb)
-    log_p_NV = torch.cat(seen).log_softmax(-1)
-    torch.testing.assert_close(entropies_N.double(), -(log_p_NV.exp() * log_p_NV).sum(-1), rtol=0, atol=1e-5)
-
-
 def test_a_head_that_scales_its_logits_is_refused() -> None:
     model = tiny_model()
     check_head(model)
     model.forward = lambda input_ids, use_cache: type("Output", (), {"logits": 2 * model.lm_head(model.base_model(input_ids)[0])})
     with pytest.raises(ValueError, match="plain output head"):
         check_head(model)
-
-
-# Folders ---------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -173,7 +155,6 @@ def test_a_folder_with_a_missing_damaged_or_unfetched_file_is_refused(folder: Pa
     ("changes", "words"),
     [
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq"),
-        ({"compression_config": {"format": "pack-quantized"}}, "quantised"),
         ({"text_config": {"quantization_config": {"quant_method": "mxfp4"}}}, "mxfp4"),
         ({"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "modeling_made_up.MadeUp"}}, "auto_map"),
         ({"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}, "every weight"),
@@ -185,20 +166,14 @@ def test_a_model_that_cannot_be_loaded_in_full_precision_by_transformers_own_cod
         load_model(folder)
 
 
-def test_old_quantised_gguf_and_malformed_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    (folder / "quantize_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="quantised by quantize"):
-        find_model(folder)
+def test_a_folder_of_gguf_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gguf").mkdir()
     (tmp_path / "gguf" / "model-q4_k_m.gguf").write_bytes(b"GGUF")
     with pytest.raises(ValueError, match="GGUF"):
         find_model(tmp_path / "gguf")
-    (folder / "config.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"config\.json"):
-        find_model(folder)
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "./nothing", "nothing", "a/b/c", Path("some/folder")])
+@pytest.mark.parametrize("name", ["/no/such/folder", "nothing", Path("some/folder")])
 def test_a_path_that_is_not_there_is_refused_without_asking_the_hub(name: str | Path) -> None:
     with pytest.raises(ValueError, match=r"policy\.model must be a folder that exists or a Hugging Face id"):
         find_model(name)

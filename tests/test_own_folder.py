@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from policy import config
-from policy.files import LOCK, OwnFolder, as_os_error, first_writable, flush, share_like_folder, why_full
+from policy.files import LOCK, OwnFolder, first_writable, why_full
 from simulator.files import settle_home
 
 HOLDS_ONE = """
@@ -42,104 +40,41 @@ def holder(tmp_path):
         process.wait()
 
 
-def test_a_folder_stays_while_its_process_lives_and_goes_with_the_next_process_after_it_was_killed(holder, tmp_path, monkeypatch):
+def test_a_folder_stays_while_its_process_lives_and_goes_with_the_next_process_after_it_was_killed(holder, tmp_path):
     process, folder = holder
     with OwnFolder("attune-", parent=tmp_path) as one, OwnFolder("attune-", parent=tmp_path) as other:
         assert (folder / "weights").read_text() == "many" and Path(one).is_dir() and Path(other).is_dir()
     process.kill()
     process.wait()
-    for number in range(50):
-        (folder / f"weights-{number}").touch()
-    removed, unlink = [], os.unlink
-    monkeypatch.setattr(os, "unlink", lambda path, **options: removed.append(Path(path).name) or unlink(path, **options))
     with OwnFolder("attune-", parent=tmp_path) as own:
         assert not folder.exists() and Path(own).is_dir()
-        assert removed.index(LOCK) >= 50  # last, so that an interrupted removal can be resumed
         (Path(own) / "weights").touch()
-    assert removed[-2:] == ["weights", LOCK] and list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "lock", "machine"),
-    [
-        ("attune-without-a-lock", None, ""),
-        ("attune-venv", ".lock", platform.node()),  # as uv leaves it in an environment
-        ("attune-of-another-machine", LOCK, "elsewhere"),
-        ("others-abandoned", LOCK, platform.node()),
-    ],
-)
+KEPT = [("attune-venv", ".lock", platform.node()), ("attune-elsewhere", LOCK, "elsewhere"), ("others", LOCK, platform.node())]
+
+
+@pytest.mark.parametrize(("name", "lock", "machine"), KEPT)
 def test_a_folder_that_is_not_of_this_machine_or_no_such_folder_stays(name, lock, machine, tmp_path):
     kept = tmp_path / name / "kept"
     kept.parent.mkdir()
     kept.touch()
-    if lock:
-        (kept.parent / lock).write_text(machine)
+    (kept.parent / lock).write_text(machine)
     (tmp_path / "attune-link").symlink_to(kept.parent)
     with OwnFolder("attune-", parent=tmp_path):
         assert kept.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_stays(tmp_path):
-    theirs = tmp_path / "attune-theirs"
-    theirs.mkdir()
-    (theirs / LOCK).write_text(platform.node())
-    os.chown(theirs, 65534, 65534)
-    with OwnFolder("attune-", parent=tmp_path):
-        assert (theirs / LOCK).exists()
-
-
 # Disks -----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def full(tmp_path):
-    """A folder of 1 MiB on a disk of its own."""
-    folder = tmp_path / "full"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:
-        pytest.skip("mounting a small disk is not permitted")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def save_weights(folder):
-    with as_os_error():
-        save_file({"a": torch.zeros(1 << 20)}, folder / "model.safetensors")
-
-
-@pytest.mark.parametrize("write", [lambda folder: torch.save({"a": torch.zeros(1 << 20)}, folder / "state.pt"), save_weights])
-def test_a_full_disk_is_reported_with_its_folder(full, write):
-    with pytest.raises((RuntimeError, OSError)) as found:
-        write(full)
-    assert why_full(found.value, full).startswith("the disk must have room for ") and str(full) in why_full(found.value, full)
-
-
 def test_the_messages_of_torch_and_the_causes_of_errors_are_known_and_other_errors_are_not(tmp_path):
-    assert why_full(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"), tmp_path)
+    assert str(tmp_path) in why_full(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"), tmp_path)
     error = RuntimeError("no checkpoint")
     error.__cause__ = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(tmp_path / "x"))
     assert str(tmp_path / "x") in why_full(error, tmp_path)
     assert why_full(RuntimeError("an engine died"), tmp_path) == why_full(OSError(errno.EACCES, "no"), tmp_path) == ""
-
-
-def test_a_file_system_that_flushes_files_alone_or_has_no_modes_is_enough(tmp_path, monkeypatch):
-    def fail(number):
-        def call(*_, **__):
-            raise OSError(number, os.strerror(number))
-
-        return call
-
-    (tmp_path / "weights").touch()
-    monkeypatch.setattr("pathlib.Path.chmod", fail(errno.EPERM))
-    share_like_folder(tmp_path / "weights")
-    monkeypatch.setattr("os.fsync", fail(errno.EINVAL))
-    flush(tmp_path)
-    with pytest.raises(OSError, match="Invalid argument"):
-        flush(tmp_path / "weights")
-    monkeypatch.setattr("os.fsync", fail(errno.ENOSPC))
-    with pytest.raises(OSError, match="No space left"):
-        flush(tmp_path)
 
 
 # Places ----------------------------------------------------------------------------------------------------------------------------

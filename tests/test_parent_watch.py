@@ -25,11 +25,6 @@ with binding_children():
     subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
 import time; time.sleep(120)
 """
-BUILDS = """
-from policy.prior.prior import build_prior
-from policy.prior import PriorConfig
-build_prior(PriorConfig(vocab_size=600, hidden_size=32, num_layers=1), progress=False)
-"""
 ENGINE = """
 import sys
 from policy.config import EngineConfig, EngineKind
@@ -86,14 +81,6 @@ def test_only_a_bound_process_is_watched_and_its_children_are_not():
         return subprocess.run([sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True).stdout
 
     assert output() == "1 False\n" and output(**{ENDS_WITH: str(os.getpid())}) == "2 False\n"
-
-
-def test_the_build_of_a_prior_ends_with_the_run_that_wanted_it(tmp_path: Path):
-    """Takes long because parent and child each import torch and transformers."""
-    ready = has_loaded("tokenizers")
-    with killed_with_a_child("-c", BUILDS, named="policy.prior.prior", ready=ready, XDG_CACHE_HOME=str(tmp_path)) as child:
-        child.wait(timeout=120)
-    assert not list(tmp_path.glob("attune/prior-*"))
 
 
 @pytest.mark.engine

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import psutil
@@ -23,8 +23,8 @@ import torch
 from policy_factories import group, rollout
 from ray.cluster_utils import Cluster
 
-from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig, WeightTransport
-from policy.engine.weights import PackedWeights, pack_weights
+from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
+from policy.engine.weights import PackedWeights
 from policy.model import load_tokenizer
 from policy.rollout.dialogue import SamplingOverrides
 from policy.rollout.pool import DialogueCounts, RolloutPool, is_fresh, off_policy_metrics
@@ -98,7 +98,7 @@ def reached(folder):
 
 @pytest.mark.engine
 def test_killed_and_hung_workers_lose_no_dialogue_and_come_back_with_the_newest_weights(scripted, local_ray, tmp_path):
-    """Takes long because three workers are started again, each a new Python that imports torch."""
+    """Takes long because two workers are started again, each a new Python that imports torch."""
     with scripted() as pool:
         pool.load_weights(WEIGHTS, 4)
         tasks = tasks_of("slow", "slow", "plain", "plain")
@@ -113,15 +113,7 @@ def test_killed_and_hung_workers_lose_no_dialogue_and_come_back_with_the_newest_
 
         (tmp_path / "hang").touch()
         assert versions(roll_out(pool, tasks_of("plain", "plain"))) == {(4, 4)}
-        assert not (tmp_path / "hang").exists() and counted(pool)["restarts"] == 2
-
-        # A stopped process, between dialogues, is noticed by the next question.
-        workers = [each for each in psutil.Process().children(recursive=True) if "ScriptedWorker" in " ".join(each.cmdline())]
-        workers[0].suspend()
-        pool.load_weights(WEIGHTS, 5)
-        assert {score for scores in pool.score([1, 2]) for score in scores} == {5.0}
-        assert versions(roll_out(pool, tasks_of("plain", "plain"))) == {(5, 5)}
-        assert counted(pool)["restarts"] in (2, 3) and "in_flight" not in counted(pool)
+        assert not (tmp_path / "hang").exists() and counted(pool)["restarts"] == 2 and "in_flight" not in counted(pool)
 
 
 @pytest.mark.engine
@@ -148,17 +140,20 @@ def test_a_worker_may_be_restarted_so_often_in_a_while_and_its_counts_outlive_it
 def test_a_restart_is_forgotten_after_its_window_and_each_worker_has_its_own(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("policy.rollout.worker_group.time.monotonic", lambda: now[0])
-    workers = object.__new__(WorkerGroup)
-    workers._config = RolloutConfig(max_restarts=2, restart_window_s=100.0)
-    workers._restarts = [deque(), deque()]
-    workers._spend_restart(0, "killed")
+    monkeypatch.setattr("policy.rollout.worker_group.ray.kill", lambda worker: None)
+    monkeypatch.setattr(WorkerGroup, "_create", MagicMock())
+    monkeypatch.setattr(WorkerGroup, "_await_start", lambda workers, ref: "hf")
+    config = RolloutConfig(num_engines=2, max_restarts=2, restart_window_s=100.0)
+    workers = WorkerGroup(config, EngineConfig(), ClusterConfig(), build={}, on_restart=lambda worker: None)
+    workers.restart(0, "killed")
     now[0] = 60.0
-    workers._spend_restart(0, "killed")
-    workers._spend_restart(1, "another worker")
+    workers.restart(0, "killed")
+    workers.restart(1, "another worker")
     with pytest.raises(RuntimeError, match=r"rollout worker 0 .* got one more: it hung"):
-        workers._spend_restart(0, "it hung")
+        workers.restart(0, "it hung")
     now[0] = 101.0
-    workers._spend_restart(0, "killed")
+    workers.restart(0, "killed")
+    assert workers.num_restarts == 4
 
 
 @pytest.mark.engine
@@ -176,23 +171,6 @@ def test_groups_come_in_order_lane_by_lane_and_weights_are_put_once_for_all_work
 
         pool.load_weights(WEIGHTS, 1)
         assert len(kept) == 1 and isinstance(ray.get(kept[0]), PackedWeights)
-        place = tmp_path / "shared"
-        pool._sync._config = EngineConfig(weight_transport=WeightTransport.FILE, weight_folder=str(place))
-        pool._sync._folder = place
-        for version in (2, 3):  # a file is deleted when the next has arrived
-            pool.load_weights(WEIGHTS, version)
-            assert [path.name.rpartition("-")[2] for path in place.iterdir()] == [f"v{version:08d}.safetensors"]
-        assert versions(roll_out(pool, tasks_of("plain", "plain", group_size=1))) == {(3, 3)}
-    assert list(place.iterdir()) == []
-
-
-def test_weights_that_find_no_room_anywhere_stop_a_run_with_the_remedy(monkeypatch):
-    def refuse(packed):
-        raise ray.exceptions.OutOfDiskError("no space left on the device")
-
-    monkeypatch.setattr("policy.rollout.worker_group.ray.put", refuse)
-    with pytest.raises(RuntimeError, match=r"weights of 8 MiB, got no space left .*raise cluster\.object_store_mb"):
-        object.__new__(WorkerGroup).load_weights(pack_weights([("w", torch.zeros(1 << 21))], version=1))
 
 
 def test_every_dispatch_is_counted_once():
@@ -285,9 +263,8 @@ def test_a_group_is_as_old_as_the_oldest_weights_behind_it_and_a_dialogue_that_b
 
 def mismatch(model, groups):
     """Mean absolute difference between the logprobs of engines and model over the sampled tokens, nats."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
     apart = []
-    for played in rollouts:
+    for played in (each for siblings in groups for each in siblings.rollouts):
         logprobs = logprobs_of(model, played.token_ids[:1], played.token_ids[1:]).numpy()
         apart.append(np.abs(logprobs[played.loss_mask[1:]] - played.rollout_logprobs[played.loss_mask]))
     return float(np.concatenate(apart).mean())
@@ -320,15 +297,12 @@ def test_a_pool_of_real_engines(folder):
         assert {rollout.dialogue.num_replies for rollout in one.rollouts + other.rollouts} == {4}
         assert len({tuple(rollout.token_ids) for rollout in one.rollouts + other.rollouts}) == 1
 
-        with pytest.raises(ValueError, match=r"^policy weights must name every parameter of the model"):
-            pool.load_weights(list(load(folder).named_parameters())[1:], 9)
         model = load(folder)
         for parameter in model.parameters():
             parameter.mul_(1.01)
         pool.load_weights(model.named_parameters(), 3)
-        assert all(
-            np.abs(np.subtract(scores, logprobs_of(model, PROMPT[:1], PROMPT[1:]).numpy())).max() < 1e-5 for scores in pool.score(PROMPT)
-        )
+        expected = logprobs_of(model, PROMPT[:1], PROMPT[1:]).numpy()
+        assert all(np.abs(np.subtract(scores, expected)).max() < 1e-5 for scores in pool.score(PROMPT))
         groups = roll_out(pool, tasks_of("plain", "plain"))
         assert versions(groups) == {(3, 3)} and mismatch(model, groups) < 1e-5
 
@@ -340,15 +314,9 @@ def test_a_pool_of_real_engines(folder):
 
 def deterministic_tokens(folder, kind, *, seed=0):
     async def run():
-        worker = RolloutWorker(
-            replace(CONFIG, num_engines=1, deterministic=True),
-            EngineConfig(engine=EngineKind(kind)),
-            model_folder=folder,
-            user_factory=NumberingUser,
-            scenarios=FakeScenarios,
-            seed=seed,
-            system_prompt="listen.",
-        )
+        parts = {"model_folder": folder, "user_factory": NumberingUser, "scenarios": FakeScenarios, "system_prompt": "listen."}
+        config = replace(CONFIG, num_engines=1, deterministic=True)
+        worker = RolloutWorker(config, EngineConfig(engine=EngineKind(kind)), seed=seed, **parts)
         await worker.start()
         tasks = tasks_of("plain", "slow", "plain", group_size=3)
         played = [await worker.roll_out(tasks, SamplingOverrides()) for _ in range(2)]

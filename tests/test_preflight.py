@@ -98,13 +98,6 @@ def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_
         preflight.check(load("own_model"), tmp_path / "run", resuming=False)
 
 
-def test_a_model_is_planned_where_there_is_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr("experiments.preflight.num_gpus", lambda: 1)
-    monkeypatch.setattr("policy.engine.factory.num_gpus", lambda: 1)
-    folder = save_tiny_policy(tmp_path / "tiny")
-    preflight.check(load("own_model", [f"policy.model={folder}"]), tmp_path / "run", resuming=False)
-
-
 @pytest.mark.parametrize(("device", "is_there"), [("cuda:1", True), ("cuda:2", False)])
 def test_the_learner_may_be_given_any_gpu_of_the_machine(device, is_there, monkeypatch):
     monkeypatch.setattr("experiments.preflight.num_gpus", lambda: 2)
@@ -176,10 +169,6 @@ def test_settings_of_the_file_that_another_algorithm_loses_are_named():
         assert of(*quiet) == []
     sweep = load_sweep("rlver_matrix")
     assert [note for arm in sweep.arms for note in warnings(sweep.config(Cell(arm, 0)))] == []
-
-
-def test_another_user_than_the_files_is_planned_although_its_defaults_alone_are_not_valid():
-    assert all("simulator.model" not in note for note in of("simulator.kind=llm", "simulator.model=m"))
 
 
 def test_an_entropy_bonus_that_outweighs_a_reward_at_the_end_is_warned_of():

@@ -6,8 +6,7 @@ import pytest
 from compared import as_planned, compared, on
 from made_sweep import BUDGET, made_result, made_sweep
 
-from analysis.endpoints import AUC, ERRORS, MARGINS, Planned
-from analysis.sweep_report import RELIABILITY_HEADINGS
+from analysis.endpoints import AUC, Planned
 
 
 def test_gain_is_an_endpoint(tmp_path):
@@ -34,10 +33,6 @@ def test_a_sweep_may_be_decided_by_the_cost_of_training_and_every_figure_of_the_
     assert sycophancy["difference"]["value"] == pytest.approx(0.2) and sycophancy["probability_of_improvement"]["value"] == 0.0
     assert "reliability.emotional_cost.change" not in found["contrasts"][0]["endpoints"]
     assert found["arms"]["warm"]["endpoints"]["reliability.margin_nats.plain.change"]["mean"]["value"] == -8.5
-
-
-def test_every_figure_of_the_probe_has_a_heading():
-    assert [name for headings in RELIABILITY_HEADINGS for name in headings] == [*ERRORS, *MARGINS]
 
 
 def test_forgetting_is_an_endpoint_that_is_better_when_low_and_part_of_contrasts_where_the_plan_reads_it(tmp_path):

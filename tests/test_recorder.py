@@ -18,7 +18,6 @@ from tiny_student import make_outcome, make_task, make_teacher
 
 from analysis.endpoints import Planned
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
-from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
 from curriculum.task import Mode
 from experiments.evaluation import mean
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, rollout_record
@@ -175,16 +174,6 @@ def test_a_run_of_a_sweep_has_a_name_of_its_own_and_the_settings_that_arms_diffe
         started = metadata.parse_session_start_info_plugin_data(content)
         assert started.group_name == f"{experiment}/sweep/ppo_think/seed_0" and "rollout.gone_since" not in started.hparams
         assert started.hparams["policy.thinking"].bool_value and started.hparams["algorithm.kind"].string_value == "ppo"
-
-
-def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
-    recorder = Recorder(tmp_path)
-    recorder.metrics(1, CollapseMonitor(CollapseConfig()).metrics())
-    recorder.alarm(1, "**mismatch** fired")
-    recorder.close()
-    events = events_of(tmp_path)
-    texts = set(events.PluginTagToContent("text"))
-    assert texts == {"alarms"} and not texts & set(events.Tags()["scalars"])
 
 
 # Transcripts --------------------------------------------------------------------------------------------------------------------

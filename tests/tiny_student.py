@@ -96,8 +96,3 @@ def practise(
 def mean_strictness(issued: list[list[TaskSpec]]) -> np.ndarray:
     """[T] mean strictness of each step."""
     return np.array([np.mean([task.strictness for task in tasks]) for tasks in issued])
-
-
-def mean_distance(issued: list[list[TaskSpec]], ability: float) -> float:
-    """Mean distance of the strictness issued from `ability`."""
-    return float(np.mean([abs(task.strictness - ability) for tasks in issued for task in tasks]))

@@ -30,11 +30,9 @@ class CollapseConfig:
     entropy_window: int = Field(default=20, ge=3, le=200)
     """Updates over which the slope of entropy, the cliff in reward's spread and the usual norm of the gradient are measured."""
     entropy_low: float = Field(default=0.1, gt=0, le=1)
-    """Share of its start below which entropy counts as spent, that of forking tokens too. Conservative: arXiv 2505.22617 reports that
-    ordinary runs lose about 73 % early on while reward rises."""
+    """Share of its start below which entropy, that of forking tokens too, is spent; ordinary runs lose 73 % early (arXiv 2505.22617)."""
     entropy_high: float = Field(default=2.0, ge=1, le=100)
-    """Times its start above which entropy counts as exploding; rings at once. Of the 190 runs that were kept when it was set none gets
-    there, the highest two reach 1.75 and 1.64 and the others stay below 1.4."""
+    """Times its start above which entropy counts as exploding; rings at once. Of 190 kept runs the highest two reach 1.75 and 1.64."""
     exhaustion_updates: float = Field(default=10.0, gt=0, le=1000)
     """Alarm when entropy, already below half its start, would at its present rate of decay be spent within so many updates."""
     covariance_high: float = Field(default=0.2, gt=0, le=100)
@@ -50,18 +48,15 @@ class CollapseConfig:
     spike_high: float = Field(default=4.0, gt=0, le=100)
     """Robust standard deviations by which the gradient's norm sticks out; after RAGEN (arXiv 2504.20073)."""
     update_kl_high: float = Field(default=0.2, gt=0, le=100)
-    """KL from the policy that sampled to the one being trained, nats per token, mean over the minibatches; rings at once, for a single step
-    or smoothed. Three times the smoothed maximum of healthy runs of the main job (0.06)."""
+    """KL from the policy that sampled to the one in training, nats per token; rings at once. Three times the maximum of healthy runs."""
     density_low: float = Field(default=0.25, gt=0, le=1)
-    """Share of its start below which reward density, or the gain of the best of four siblings, counts as lost; after the cliff in reward
-    variance that RAGEN (arXiv 2504.20073) describes."""
+    """Share of its start below which reward density, or the gain of the best of four siblings, counts as lost (RAGEN)."""
     spread_fall: float = Field(default=0.5, gt=0, le=1)
     """Share of the within-group standard deviation that must be gone since the window's older half (RAGEN)."""
     alike_share: float = Field(default=0.7, gt=0, le=1)
     """Share of groups that all failed, or all succeeded. DAPO (arXiv 2503.14476) discards such groups."""
     alike_excess: float = Field(default=0.4, gt=0, le=1)
-    """Share of groups without variance beyond chance counts from here, and only if also 0.2 above its start: families that differ give up
-    to 0.5 in runs that go well."""
+    """Share of groups without variance beyond chance that counts, and only if also 0.2 above its start; good runs reach 0.5."""
     groups_low: float = Field(default=0.15, gt=0, le=1)
     """Effective share of the groups that carry a step."""
     repetition_high: float = Field(default=0.5, gt=0, le=1)
@@ -156,7 +151,7 @@ class IndicatorHistory:
     PANEL: ClassVar[tuple[str, ...]] = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
     """The fixed panel and its cells, of which the best is kept."""
     INFINITE: ClassVar[float] = 1e6
-    """Value of an infinite indicator while it is the latest, and the limit of a finite one: far above every threshold."""
+    """Value of an infinite indicator, and the limit of a finite one: far above every threshold."""
 
     def __init__(self, config: CollapseConfig) -> None:
         self.config = config
@@ -172,7 +167,7 @@ class IndicatorHistory:
         self.latest: dict[str, float] = {}
         """Every indicator as it was last measured, not smoothed."""
         self.num_infinite: dict[str, int] = {}
-        """Values in a row, up to the last one, that were infinite: these count for as long as they last and enter no average or window."""
+        """Values in a row, up to the last one, that were infinite; they enter no average or window."""
         self._num_values: dict[str, int] = {}
         self._entropies: deque[float] = deque(maxlen=config.entropy_window)
         self._spreads: deque[float] = deque(maxlen=config.entropy_window)

@@ -1,10 +1,8 @@
 """Indicators that change when a policy collapses: pure functions of texts, strategies, outcomes and short series.
 
-Each is marked as one that *leads* collapse, is *coincident* with it, or *lags*: a judgement of the literature, and ours unless a source is
-named. Indicators of groups of rewards are in `curriculum.signals`, those of tokens in `policy.metrics`.
-
-Texts: words are lower-cased, each Han character is one; n-grams never cross replies. Strategies: a label is a strategy recognised in a
-reply, a context the user it answered (hidden intention, persona, third of strictness).
+Each *leads* collapse, is *coincident* with it, or *lags*: a judgement of the literature, and ours unless a source is named. Words are
+lower-cased, each Han character is one; n-grams never cross replies. A label is a strategy recognised in a reply, a context the user it
+answered (hidden intention, persona, third of strictness). `curriculum.signals` has groups of rewards, `policy.metrics` tokens.
 """
 
 from __future__ import annotations
@@ -31,11 +29,7 @@ def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 
 def repetition(replies: Sequence[str], n: int = 4) -> float:
-    """Share of the agent's n-grams, from its second reply on, that an earlier reply of the same dialogue contains. Coincident.
-
-    Returns:
-        In [0, 1]; NaN when no later reply is `n` words long.
-    """
+    """Share of the agent's n-grams, from its second reply on, that an earlier reply contains; NaN without any. Coincident."""
     said: set[tuple[str, ...]] = set()
     num_repeated = num_later = 0
     for i, reply in enumerate(replies):
@@ -47,14 +41,11 @@ def repetition(replies: Sequence[str], n: int = 4) -> float:
 
 
 def distinct(replies: Sequence[str], n: int = 2, *, max_words: int = 2000) -> float:
-    """Distinct n-grams over all n-grams of the first `max_words` words of all replies; n-grams do not cross replies. Lags.
+    """Distinct over all n-grams of the first `max_words` words of all replies, in (0, 1]; NaN without any. Lags.
 
     The share falls with the amount of text, so compare only values of the same `max_words`, with at least that many words.
 
     Source: Li et al. 2016 (arXiv 1510.03055).
-
-    Returns:
-        In (0, 1]; NaN when there is no n-gram.
     """
     grams: list[tuple[str, ...]] = []
     budget = max_words
@@ -68,14 +59,11 @@ def distinct(replies: Sequence[str], n: int = 2, *, max_words: int = 2000) -> fl
 
 
 def own_overlap(replies: Sequence[str]) -> float:
-    """Mean over the replies of a dialogue, from the second on, of the largest ROUGE-L to an earlier one of the agent's own. Coincident.
+    """Mean over a dialogue's replies, from the second on, of the largest ROUGE-L to an earlier one, in [0, 1]; NaN below two. Coincident.
 
     ROUGE-L is the F1 of the longest common subsequence L of words: 2 L / (words of the one + words of the other).
 
     Source: Lin 2004; L bit-parallel, Hyyro 2004: one row of the table is one integer, so a pair of replies takes microseconds.
-
-    Returns:
-        In [0, 1]; NaN below two replies with words.
     """
     spoken = [tokens for tokens in map(words, replies) if tokens]
     largest = []
@@ -95,7 +83,7 @@ def own_overlap(replies: Sequence[str]) -> float:
 
 
 def self_bleu(replies: Sequence[str], *, max_n: int = 4) -> float:
-    """Mean BLEU of each reply against all the others. Lags: it rises within a group when siblings say the same, across prompts when all do.
+    """Mean BLEU of each reply against all the others, in [0, 1], 1 where all are identical; NaN below two replies with words. Lags.
 
     BLEU = exp(mean of log p_n) x brevity penalty, with p_n the share of the reply's n-grams found in another one, each as often as it
     occurs in that one, for n up to `max_n` as far as the reply has such n-grams; p_n is smoothed to (matches + 1) / (n-grams + 1) for
@@ -103,9 +91,6 @@ def self_bleu(replies: Sequence[str], *, max_n: int = 4) -> float:
     the shorter.
 
     Source: Zhu et al. 2018 (arXiv 1802.01886), Papineni et al. 2002, smoothing Lin and Och 2004.
-
-    Returns:
-        In [0, 1], 1 where all are identical; NaN below two replies with words.
     """
     spoken = [tokens for tokens in map(words, replies) if tokens]
     if len(spoken) < 2:
@@ -134,24 +119,18 @@ def self_bleu(replies: Sequence[str], *, max_n: int = 4) -> float:
 
 
 def compression_ratio(replies: Iterable[str], *, num_bytes: int = 10_000) -> float:
-    """Bytes over deflated bytes of the first `num_bytes` of all replies, one a line: repeats of any length. Coincident to lagging.
+    """Bytes over deflated bytes of the first `num_bytes` of all replies, one a line; NaN for less text. Coincident to lagging.
 
-    It grows with the amount of text, so shorter texts than `num_bytes` give NaN.
+    About 2 to 4 for natural replies, without bound where they are identical.
 
     Source: Shaib et al. 2024 (arXiv 2403.00553).
-
-    Returns:
-        About 2 to 4 for natural replies, without bound where they are all identical.
     """
     text = "\n".join(replies).encode()[:num_bytes]
     return len(text) / len(zlib.compress(text)) if len(text) == num_bytes else math.nan
 
 
 def strategy_entropy(labels: Iterable[Hashable]) -> float:
-    """H = -sum p log p of the labels' shares, with Miller and Madow's correction (K - 1) / 2N. Leads: a shortcut wins here first.
-
-    Returns:
-        Nats, 0 for one strategy, about log K for K even ones; NaN without labels.
+    """H = -sum p log p of the labels' shares, nats, with Miller and Madow's correction (K - 1) / 2N; NaN without labels. Leads.
 
     Source: correction, Miller 1955, "Note on the bias of information estimates".
     """
@@ -163,19 +142,12 @@ def strategy_entropy(labels: Iterable[Hashable]) -> float:
 
 
 def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable]) -> float:
-    """I(M; X) = H(M) + H(X) - H(M, X) of label and context, each corrected by Miller and Madow: input dependence. Leads.
+    """I(M; X) = H(M) + H(X) - H(M, X) of label and context, nats, each corrected by Miller and Madow; NaN without labels. Leads.
 
-    It falls to 0 when the agent answers all users the same, which entropy need not show (template collapse). With bands of strictness for
-    contexts it is the Jensen-Shannon divergence between the bands, weighted by their size. Labels of one dialogue depend on each other,
-    which leaves some upward bias: compare values of one run, not of runs of different size.
+    It falls to about 0, and possibly below, when the agent answers all users the same, which entropy need not show (template collapse).
+    Labels of one dialogue depend on each other, which biases it upwards: compare values of one run only.
 
     Source: RAGEN-2 (arXiv 2604.06268), template collapse; correction, Miller 1955.
-
-    Args:
-        contexts: one for each label.
-
-    Returns:
-        Nats, at most the smaller of H(M) and H(X); about 0, and possibly below, where they are independent. NaN without labels.
     """
     joint: list[Any] = list(zip(labels, contexts, strict=True))
     return strategy_entropy(labels) + strategy_entropy(contexts) - strategy_entropy(joint)
@@ -184,15 +156,13 @@ def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable])
 def retrieval_accuracy(logprobs_NN: np.ndarray) -> float:
     """Share of the replies that are likelier in the context they answer than in any other: argmax_j log pi(y_i | x_j) = i. Leads.
 
-    It falls to 1 / N when the agent answers all users the same, in any words, and needs no labels of strategies.
+    It falls to 1 / N when the agent answers all users the same, in any words; where k contexts are equally likely a reply counts 1 / k.
+    NaN with fewer than two.
 
     Source: RAGEN-2 (arXiv 2604.06268), its test for template collapse.
 
     Args:
         logprobs_NN: logprob of reply i (rows) in context j (columns), nats.
-
-    Returns:
-        In [0, 1]; where k contexts are equally likely a reply counts 1 / k. NaN with fewer than two.
     """
     if len(logprobs_NN) < 2:
         return math.nan
@@ -219,11 +189,7 @@ def low_stretches(steps: Sequence[int], scores: Sequence[float]) -> Iterator[tup
 
 
 def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
-    """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; None where there is none.
-
-    Args:
-        steps: at which the score was taken, rising; a stretch lasts from its first low score to its last.
-    """
+    """The first step of the first stretch of `LOW_UPDATES` updates, by the rising `steps`, in which a score stays low; None without one."""
     return next((since for since, last in low_stretches(steps, scores) if last - since + 1 >= LOW_UPDATES), None)
 
 
@@ -234,23 +200,16 @@ def is_undecided(steps: Sequence[int], scores: Sequence[float]) -> bool:
 
 
 def at_bounds_share(strictness_N: Sequence[float], *, margin: float = 0.02) -> float:
-    """Share of the issued strictnesses within `margin` of 0 or 1, where a teacher cannot follow the agent further. Leads.
-
-    Returns:
-        In [0, 1]; NaN without tasks.
-    """
+    """Share of the issued strictnesses within `margin` of 0 or 1, where a teacher cannot go further; NaN without any. Leads."""
     strictness = np.asarray(strictness_N, dtype=float)
     return float(np.mean((strictness <= margin) | (strictness >= 1.0 - margin))) if strictness.size else math.nan
 
 
 def spearman(x_N: Sequence[float], y_N: Sequence[float]) -> float:
-    """Pearson correlation of ranks, ties sharing their mean rank; pairs with a NaN are dropped. Leads, of strictness and reward.
+    """Pearson correlation of ranks, ties sharing their mean rank, in [-1, 1]. Leads, of strictness and reward.
 
-    Between the strictness d that was issued and the reward of dialogues it must be negative, or difficulty is not what the teacher assumes.
-    Take it from a panel whose d is spread evenly: a teacher that finds every family's frontier makes it vanish in training.
-
-    Returns:
-        In [-1, 1]; NaN with fewer than three pairs, or where one side does not vary.
+    Between strictness and the reward of dialogues it must be negative; take it from a panel of evenly spread strictness, as a good teacher
+    makes it vanish in training. Pairs with a NaN are dropped; NaN with fewer than three, or where one side does not vary.
     """
     from scipy.stats import rankdata  # here, as it takes half a second to import
 
@@ -275,8 +234,7 @@ def theil_sen_slope(values: Sequence[float]) -> float:
 def updates_until(values: Sequence[float], floor: float) -> float:
     """Steps until a positive series that decays like exp(-rate t) meets `floor`: log(last / floor) / rate, rate by Theil-Sen. Leads.
 
-    Returns:
-        >= 0, infinite where the series does not fall; NaN below three values or where a value or the floor is not positive.
+    Infinite where the series does not fall; NaN below three values or where a value or the floor is not positive.
     """
     if len(values) < 3 or min(values) <= 0.0 or floor <= 0.0:
         return math.nan
@@ -285,14 +243,11 @@ def updates_until(values: Sequence[float], floor: float) -> float:
 
 
 def spike_score(earlier: Sequence[float], newest: float) -> float:
-    """z = (log newest - median of log earlier) / (1.4826 MAD of log earlier): how far a gradient's norm sticks out. Coincident.
+    """z = (log newest - median of log earlier) / (1.4826 MAD of log earlier): a gradient's norm in robust standard deviations. Coincident.
 
-    1.4826 converts the median absolute deviation of a normal variable to its standard deviation.
+    NaN below five earlier values, without any spread, or where a value is not positive.
 
     Source: RAGEN (arXiv 2504.20073) sees reward variance fall off a cliff, then gradients spike.
-
-    Returns:
-        In robust standard deviations; NaN below five earlier values, without any spread, or where a value is not positive.
     """
     if len(earlier) < 5 or min(earlier) <= 0.0 or newest <= 0.0:
         return math.nan
@@ -305,12 +260,10 @@ def spike_score(earlier: Sequence[float], newest: float) -> float:
 def fall_within(values: Sequence[float]) -> float:
     """By what share the last value lies below the median of the window's older half. Leads, of reward's spread within groups.
 
-    The median, because under rare rewards a single lucky group would look like a cliff a little later.
+    The median, because under rare rewards a single lucky group would look like a cliff a little later. NaN below four values or without a
+    positive median.
 
     Source: RAGEN (arXiv 2504.20073), the cliff in reward variance.
-
-    Returns:
-        At most 1 for values >= 0, negative for a rise; NaN below four values or without a positive median.
     """
     if len(values) < 4:
         return math.nan
@@ -348,12 +301,9 @@ class EntropyLaw:
 def fit_entropy_law(entropies_N: Sequence[float], rewards_N: Sequence[float]) -> EntropyLaw | None:
     """Least squares of reward on x = exp(entropy): a = -cov(R, x) / var(x), b = mean R + a mean x. Leads.
 
-    The rewards must come from a fixed panel: those of training move with difficulty.
+    The rewards must come from a fixed panel. None with fewer than three points or without any variation.
 
     Source: Cui et al. 2025 (arXiv 2505.22617): 36 steps predict the next 200 to about 1 %.
-
-    Returns:
-        None with fewer than three points or without any variation.
     """
     x_N, rewards = np.exp(np.asarray(entropies_N, dtype=float)), np.asarray(rewards_N, dtype=float)
     if len(x_N) < 3 or np.ptp(x_N) == 0.0 or np.ptp(rewards) == 0.0:

@@ -34,7 +34,6 @@ class Alarm:
     name: str
     step: int
     message: str
-    """The condition in plain words with its numbers."""
     values: dict[str, float]
     """The smoothed indicators known at that step."""
 
@@ -47,8 +46,7 @@ class Threshold:
     kind: Literal["of start <", "of start >", ">", "grown >"]
     """`of start`: as a share of its start; `grown`: and 0.2 above its start, too. An infinite value is above, also without a start."""
     setting: str
-    message: str
-    """May use {now}, {start} and {share}."""
+    message: str  # with {now}, {start} and {share}
 
     def __call__(self, seen: IndicatorHistory) -> str | None:
         """The message while the condition holds, "" while it does not, and None while that is unknown."""
@@ -83,13 +81,10 @@ class CollapseMonitor(IndicatorHistory):
         self._active = dict.fromkeys(self._held, False)
 
     def observe(self, step: int, values: Mapping[str, float]) -> list[Alarm]:
-        """Takes in the indicators of one update.
+        """Takes in the indicators of one update; the alarms that ring now, each once until its condition was gone for `patience` updates.
 
         Args:
             values: by the names in `INDICATOR_METRICS`; missing ones, None and NaN leave their indicator as it was.
-
-        Returns:
-            The alarms that ring at this step; each rings once until its condition has been gone for `patience` updates.
 
         Raises:
             ValueError: a name that is none of the indicators, or a share that is not in [0, 1].
@@ -143,11 +138,7 @@ class CollapseMonitor(IndicatorHistory):
         return {**self.identity(), **{name: list(part) if isinstance(part, deque) else dict(part) for name, part in parts.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; a state that cannot be restored leaves the monitor unchanged.
-
-        Raises:
-            ValueError: it is of another version or other settings.
-        """
+        """Restores `state_dict()`; ValueError for another version or settings, which leaves the monitor unchanged."""
         require_same("collapse state", state, self.identity())
         parts = {name: (part, deepcopy(state[name])) for name, part in vars(self).items() if name != "config"}
         vars(self).update({name: deque(saved, part.maxlen) if isinstance(part, deque) else saved for name, (part, saved) in parts.items()})
@@ -234,10 +225,8 @@ class CollapseMonitor(IndicatorHistory):
         share = self.share_of_start("retrieval")
         if math.isnan(share) or self.start["retrieval"] < 0.25:
             return None
-        numbers = (
-            f"Only {self.now['retrieval']:.0%} of the first replies fit their own user best ({self.start['retrieval']:.0%} at the start)"
-        )
-        message = f"{numbers}: others would get the same answer."
+        now, start = self.now["retrieval"], self.start["retrieval"]
+        message = f"Only {now:.0%} of the first replies fit their own user best ({start:.0%} at the start): all get the same answer."
         return message if share < self.config.retrieval_low else ""
 
     def probe_regression(self) -> str | None:

@@ -36,47 +36,31 @@ class Arm:
 
 
 def all_arms() -> dict[str, Arm]:
-    """Every registered teacher at least once, by name; those whose packages are not installed are left out.
-
-    A kind that is not in the table below runs at its defaults.
-    """
-    arms = [
-        Arm("fixed_.2", "fixed", {"strictness": 0.2}),
-        Arm("fixed_.5", "fixed", {"strictness": 0.5}),
-        Arm("fixed_.9", "fixed", {"strictness": 0.9}),
-        Arm("uniform", "uniform"),
-        Arm("linear", "linear", {"num_steps": "T"}),
-        Arm("linear_T/2", "linear", {"num_steps": "T/2"}),
-        Arm("linear_2T", "linear", {"num_steps": "2T"}),
-        Arm("linear_reverse", "linear", {"num_steps": "T", "start": 1.0, "end": 0.0}),
-        Arm("staged", "staged"),
-        Arm("adr", "adr"),
-        Arm("adarft", "adarft"),
-        Arm("adarft_.05", "adarft", {"eta": 0.05}),
-        Arm("adarft_.05_per_family", "adarft", {"eta": 0.05, "per_family": True}),
-        Arm("adarft_.05_tagged", "adarft", {"eta": 0.05, "tagged": True}),
-        Arm("rlve", "rlve"),
-        Arm("rlve_.6", "rlve", {"threshold": 0.6}),
-        Arm("rlve_reversible", "rlve", {"reversible": True}),
-        Arm("sec", "sec"),
-        Arm("sec_flat", "sec", {"scope": "flat"}),
-        Arm("dump", "dump"),
-        Arm("dump_flat", "dump", {"scope": "flat"}),
-        Arm("progress", "progress"),
-        Arm("progress_flat", "progress", {"scope": "flat"}),
-        Arm("plr", "plr"),
-        Arm("plr_robust", "plr", {"robust": True}),
-        Arm("beta_thompson", "beta_thompson"),
-        Arm("beta_thompson_progress", "beta_thompson", {"allocation.uniform_floor": 0.25}),
-        Arm("frontier", "frontier"),
-        Arm("frontier_no_guard", "frontier", {"guard.enabled": False}),
-        Arm("yoked", "yoked", {"trace": RECORDED + "frontier"}),
-        Arm("shuffled", "shuffled", {"trace": RECORDED + "frontier"}),
-    ]
+    """Every registered teacher at least once, by name; those whose packages are not installed are left out."""
+    # Settings of a kind's arms, by name; any other kind runs once, at its defaults.
+    variants: dict[str, dict[str, dict[str, Any]]] = {
+        "fixed": {"fixed_.2": {"strictness": 0.2}, "fixed_.5": {"strictness": 0.5}, "fixed_.9": {"strictness": 0.9}},
+        "linear": {
+            "linear": {"num_steps": "T"},
+            "linear_T/2": {"num_steps": "T/2"},
+            "linear_2T": {"num_steps": "2T"},
+            "linear_reverse": {"num_steps": "T", "start": 1.0, "end": 0.0},
+        },
+        "adarft": {
+            "adarft": {},
+            "adarft_.05": {"eta": 0.05},
+            "adarft_.05_per_family": {"eta": 0.05, "per_family": True},
+            "adarft_.05_tagged": {"eta": 0.05, "tagged": True},
+        },
+        "rlve": {"rlve": {}, "rlve_.6": {"threshold": 0.6}, "rlve_reversible": {"reversible": True}},
+        "plr": {"plr": {}, "plr_robust": {"robust": True}},
+        "beta_thompson": {"beta_thompson": {}, "beta_thompson_progress": {"allocation.uniform_floor": 0.25}},
+        "frontier": {"frontier": {}, "frontier_no_guard": {"guard.enabled": False}},
+        **{kind: {kind: {}, f"{kind}_flat": {"scope": "flat"}} for kind in ("sec", "dump", "progress")},
+        **{kind: {kind: {"trace": RECORDED + "frontier"}} for kind in ("yoked", "shuffled")},
+    }
     kinds = [kind for kind in TEACHERS if kind not in NEEDS or find_spec(NEEDS[kind])]
-    known = [arm for arm in arms if arm.kind in kinds]
-    known += [Arm(kind, kind) for kind in kinds if kind not in {arm.kind for arm in known}]
-    return {arm.name: arm for arm in known}
+    return {name: Arm(name, kind, settings) for kind in kinds for name, settings in variants.get(kind, {kind: {}}).items()}
 
 
 def parse_arms(words: Sequence[str]) -> list[Arm]:
@@ -126,11 +110,9 @@ class Job(NamedTuple):
 
 
 def run_one(student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> dict[str, float]:
-    """The figures of one run.
+    """The figures of one run; student and teacher by name.
 
     Args:
-        student: a name in `STUDENTS`.
-        kind: a name in `TEACHERS`.
         settings: of the teacher, by dotted name; the others are at their defaults. "T", "T/2" and "2T" mean the student's number of
             updates, "run:KIND" a file of the tasks that such a teacher issued to the same student with another seed.
         seed: see `simulate`.
@@ -142,19 +124,11 @@ def run_one(student: str, kind: str, settings: Mapping[str, Any] | None = None, 
                 chosen[name] = str(Path(folder) / "teacher.jsonl")
                 for tasks in simulate(student, value.removeprefix(RECORDED), {}, seed + 1).tasks:
                     append_tasks(chosen[name], tasks)
-        try:
-            return figures(simulate(student, kind, chosen, seed))
-        except Exception as error:
-            error.add_note(f"in the run of {kind} with {student}, seed {seed}")
-            raise
+        return figures(simulate(student, kind, chosen, seed))
 
 
 def check_jobs(students: Iterable[str], arms: Sequence[Arm]) -> None:
-    """Builds every teacher for every student once, so that jobs that cannot run are refused before any does.
-
-    Raises:
-        ValueError: a teacher refuses its settings or a student's families.
-    """
+    """Builds every teacher for every student once, so that settings that a teacher refuses (ValueError) stop the benchmark at once."""
     for name in students:
         student = STUDENTS[name](np.random.default_rng(0))
         scenarios = {family: [family] for family in student.families}
@@ -203,14 +177,7 @@ def summary(per_seed: Sequence[float]) -> dict[str, Any]:
 
 
 def read(path: Path, *, option: str) -> Results:
-    """Reads a file of `benchmark --out`.
-
-    Args:
-        option: the one that named it, for the message.
-
-    Raises:
-        ValueError: there is no such file, or it holds something else.
-    """
+    """The content of a file that `benchmark --out` wrote; a ValueError names the `option` that gave it if there is none."""
     try:
         results: Results = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -58,8 +58,7 @@ class Observation:
 
     student: Student
     batch: Batch
-    probes: Batch | None
-    """The probe panel, one rollout a row, when it was due."""
+    probes: Batch | None  # the panel, one rollout a row, when it was due
 
     def entropy(self) -> float:
         """Mean entropy of the policy on the groups that came back, nats."""
@@ -90,16 +89,13 @@ class Trace:
 
     student: Student
     series: dict[str, list[float]] = field(default_factory=dict)
-    """By update: `score` and `worst` of the exact examination, and each of `SERIES`."""
+    """By update: `score`, the mean of the exact examination, and each of `SERIES`."""
     tasks: list[list[TaskSpec]] = field(default_factory=list)
-    """Proposed for each update."""
     frontiers: list[np.ndarray] = field(default_factory=list)
     """[F] the student's frontier when these were proposed, where it has one."""
     num_rollouts: int = 0
-    num_probes: int = 0
-    """Rollouts of the probe panel, which come on top of `num_rollouts`."""
-    teacher_cpu_s: float = 0.0
-    """CPU time of propose and observe."""
+    num_probes: int = 0  # on top of `num_rollouts`
+    teacher_cpu_s: float = 0.0  # of propose and observe
 
 
 def simulate(
@@ -112,15 +108,12 @@ def simulate(
 ) -> Trace:
     """Runs a teacher with a student.
 
-    With a delay of tau, tasks are issued tau updates before they are rolled out by the policy of that later moment; student and teacher
-    then observe them at once. The first tau + 1 updates thus play tasks that the teacher issued before any outcome.
+    With a delay of tau, tasks are issued tau updates before the policy of that later moment plays them; student and teacher then observe
+    them at once.
 
     Args:
-        student: a name in `STUDENTS`.
-        kind: a name in `TEACHERS`.
         settings: of the teacher, by dotted name; the others are at their defaults.
         seed: decides, independently, the chance of the student (the same for all teachers) and of the teacher.
-        series: series to record, with at least `SERIES`.
     """
     # A generator each for rollouts, probes and losses, so that none of them shifts the others.
     constants, *streams, teaching = np.random.SeedSequence(seed).spawn(5)
@@ -133,7 +126,7 @@ def simulate(
         group_size=learner.group_size,
         seed=int(teaching.generate_state(1)[0]) >> 1,
     )
-    trace = Trace(learner, {name: [] for name in ("score", "worst", *series)})
+    trace = Trace(learner, {name: [] for name in ("score", *series)})
     panel, lost = probe_panel(learner.families), deque[tuple[int, list[str]]]()
     for update in range(-learner.delay, learner.num_updates):
         if update + learner.delay < learner.num_updates:
@@ -168,8 +161,7 @@ def simulate(
         unlearned_N = np.array([task.mode is Mode.UNLEARNED for task in tasks])
         # Groups that are only played to be scored cost their share of the step, as lost ones do.
         learner.learn(replace(batch, rewards_NG=np.where(unlearned_N[:, None], np.nan, batch.rewards_NG)))
-        scores = learner.scores()
-        for name, value in {**seen, "score": float(scores.mean()), "worst": float(scores.min())}.items():
+        for name, value in {**seen, "score": float(learner.scores().mean())}.items():
             trace.series[name].append(value)
         teacher.on_update(
             UpdateStats(
@@ -234,8 +226,8 @@ def figures(trace: Trace) -> dict[str, float]:
     for long (`curriculum.collapse.indicators.collapse_onset`), NaN where it ended low too late to decide.
 
     `noise_share` of the tasks went to families of pure noise. `first_alarm` and `first_collapse_alarm`: update of the collapse monitor's
-    first alarm of any name and of the one that asks for two kinds of evidence. `probe_share` of all rollouts were the probe panel's.
-    `us_per_task`: CPU time of propose and observe, microseconds; the only figure that differs between repetitions.
+    first alarm, and of its first composite one. `probe_share` of all rollouts were the probe panel's. `us_per_task`: CPU time of propose
+    and observe, microseconds; the only figure that differs between repetitions.
     """
     student = trace.student
     num_tasks = sum(map(len, trace.tasks))
@@ -263,8 +255,8 @@ def figures(trace: Trace) -> dict[str, float]:
 def tracking(trace: Trace) -> dict[str, float]:
     """Root mean square distance of the strictness issued from the frontier at that time, over the last two thirds of the run.
 
-    With one family: of the mean strictness of each update's tasks. With several: of each task issued at the frontier (of each task, where a
-    teacher marks none so) from the frontier of its family; `rmse_whole` is over all of the run.
+    With one family: of each update's mean strictness. With several: of each task that is marked as at the frontier (of all, where none is)
+    from the frontier of its family; `rmse_whole` is over all of the run.
     """
     late, families = len(trace.tasks) // 3, trace.student.families
     issued = list(zip(trace.tasks, trace.frontiers, strict=True))
@@ -280,9 +272,9 @@ def tracking(trace: Trace) -> dict[str, float]:
     return rms
 
 
-def alarms(trace: Trace, config: CollapseConfig | None = None) -> list[Alarm]:
+def alarms(trace: Trace) -> list[Alarm]:
     """Every alarm that the collapse monitor raises on the indicators among the run's series."""
-    monitor = CollapseMonitor(config or CollapseConfig())
+    monitor = CollapseMonitor(CollapseConfig())
     names = [name for name in trace.series if name in INDICATOR_METRICS]
     rows = zip(*(trace.series[name] for name in names), strict=True)
     return [alarm for update, row in enumerate(rows) for alarm in monitor.observe(update, dict(zip(names, row, strict=True)))]

@@ -1,11 +1,9 @@
-"""Toy students: exact policy-gradient learners of a few numbers, on which a teacher shows in a second what it does.
+"""Toy students: exact policy-gradient learners of a few numbers, whose success at every (family, strictness) is known in closed form.
 
-A student is a policy whose success at every (family, strictness) is known in closed form. Each update it plays the groups that came back,
-learns from them by A * d log pi / d theta with A = reward - mean of the group's survivors, and can be examined exactly. Which tasks are
-worth practising therefore emerges, as it does for a language model: groups with equal rewards teach nothing.
+A student plays the groups that came back, learns by A * d log pi / d theta with A = reward - mean of the group's survivors, and is examined
+exactly. Strictness d is in [0, 1]; sigma(x) = 1 / (1 + exp(-x)); N groups, G rollouts in each, F families.
 
-Letters: N groups, G rollouts in each, F families, sigma(x) = 1 / (1 + exp(-x)) the logistic. Strictness d is in [0, 1]. Constants are those
-of a published comparison unless they are called ours.
+Source: constants are those of a published comparison unless they are called ours.
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-GRID = np.linspace(0.0, 1.0, 11)
-"""Strictness at which students are examined."""
+GRID = np.linspace(0.0, 1.0, 11)  # strictness at which students are examined
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,6 @@ class Batch:
     """The groups of one update."""
 
     family_N: np.ndarray
-    """Index of each group's family in the student's `families`."""
     strictness_N: np.ndarray
     rewards_NG: np.ndarray
     """In [0, 1]; NaN where a rollout was lost on the way."""
@@ -46,9 +42,8 @@ class Outages:
     """Simulators that fail for a while, in outages of heavy-tailed length; one instance a run.
 
     An outage starts with probability `start_prob` at each update and lasts ceil(Pareto(`tail`)) updates, at most `longest`. While it lasts
-    each group is hit with probability `hit_prob`, and a hit group, with equal chances, never returns, keeps one survivor, or loses half of
-    its rollouts. The constants are ours: 23 % of the updates then lie in an outage; half of the outages are over in two updates, and one
-    run of 200 updates in three has one that lasts 20 or more.
+    each group is hit with probability `hit_prob`; a hit group, with equal chances, never returns, keeps one survivor, or loses half of its
+    rollouts. The constants are ours: 23 % of the updates lie in an outage, and one run of 200 in three has one of 20 updates or more.
     """
 
     start_prob: float = 0.06
@@ -84,19 +79,15 @@ class Student:
     delay: int = 0
     """Updates between a task's issue and its rollout, from which student and teacher learn at once."""
     num_groups: int = 32
-    """Groups per update."""
     outages: Outages | None = None
     update: int = 0
-    """Updates so far."""
 
     families: ClassVar[Sequence[str]] = ("dialogue",)
-    noise: ClassVar[frozenset[str]] = frozenset()
-    """Families whose reward is independent of the policy."""
+    noise: ClassVar[frozenset[str]] = frozenset()  # families whose reward is independent of the policy
     group_size: ClassVar[int] = 8
     by_strictness: ClassVar[bool] = True
-    """Whether `scores` runs from the easiest strictness to the hardest; otherwise it has one value per learnable family."""
-    watched: ClassVar[bool] = False
-    """Whether it can collapse, so that the collapse monitor's alarms are among its figures."""
+    """Whether `scores` runs from the easiest strictness to the hardest; otherwise it is by learnable family."""
+    watched: ClassVar[bool] = False  # whether it can collapse, so that alarms are among its figures
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
         """Rolls out one group per row with the present policy; the number of random draws depends on the shape alone."""
@@ -106,7 +97,6 @@ class Student:
         """One policy-gradient step, per rollout that was issued, lost ones included."""
 
     def learn(self, batch: Batch) -> None:
-        """Improves, and time passes, even when nothing came."""
         self.improve(batch)
         self.update += 1
 
@@ -281,10 +271,9 @@ class Improving(OneFamily):
     """S2: p = c sigma(theta - 8 d), theta += lr * mean(A (a - sigma)), from theta = 1 with lr 0.18, c = 1. 200 updates.
 
     Slow: lr 0.06. Noisy ceiling: c = 0.85, the pay of the right action.
-    S1: never learns (lr 0, theta 4), so that the yardstick is its frontier (p = 0.5), at d = 0.5. 150 updates, 300 when delayed.
+    S1: never learns (lr 0, theta 4); the yardstick is its frontier (p = 0.5), at d = 0.5. 150 updates, 300 when delayed.
     Drift: S1 whose users soften: d acts as d - 0.2 t/T, so that the frontier rises from 0.5 to 0.7 without any learning.
-    Non-monotone: S2 with c(d) = 1 - 0.5 exp(-((d - 0.3) / 0.1)^2): once the agent is able, users at 0.3 are harder to please than those at
-    0.45. Models a simulator that plays one middling strictness badly. The constants are ours: at the bottom an able agent still gets 0.5.
+    Non-monotone: S2 with c(d) = 1 - 0.5 exp(-((d - 0.3) / 0.1)^2), a simulator that plays one middling strictness badly; constants ours.
     """
 
     theta: float = 1.0
@@ -294,10 +283,11 @@ class Improving(OneFamily):
     dip: float = 0.0
 
     slope: ClassVar[float] = 8.0
+    num_turns: ClassVar[int] = 1
 
     @property
     def shift(self) -> float:
-        """By how much users are softer than commanded now."""
+        """By how much users are softer than commanded now, in strictness."""
         return self.drift * self.update / self.num_updates
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
@@ -307,7 +297,7 @@ class Improving(OneFamily):
         return self.ceiling * (1.0 - self.dip * np.exp(-(((strictness - 0.3) / 0.1) ** 2)))
 
     def improve(self, batch: Batch) -> None:
-        score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
+        score_NG = batch.choices_NG - self.num_turns * self.skill(batch.strictness_N)[:, None]
         self.theta += self.lr * float(np.sum(advantages(batch.rewards_NG) * score_NG)) / batch.rewards_NG.size
 
     def frontier(self) -> np.ndarray | None:
@@ -319,8 +309,7 @@ class Improving(OneFamily):
 class Dense(Improving):
     """S2 in dialogues of 8 turns: each is good with p = sigma(theta - 8 d), reward = share of good turns, success = reward >= 0.7.
 
-    d log pi / d theta = sum over turns of (a - p), so the expected step is that of S2, while rewards vary eight times less. Scores are
-    mean rewards. Eight turns are ours; 0.7 is Attune's final emotion of 70.
+    The expected step is that of S2, while rewards vary eight times less; scores are mean rewards. Eight turns are ours.
     """
 
     num_turns: ClassVar[int] = 8
@@ -331,11 +320,6 @@ class Dense(Improving):
         good_NG = turns_NGT.sum(axis=2)
         rewards_NG = good_NG / self.num_turns
         return Batch(family_N, strictness_N, rewards_NG, rewards_NG >= 0.7, good_NG)
-
-    def improve(self, batch: Batch) -> None:
-        expected_N = self.num_turns * self.skill(batch.strictness_N)
-        steps_NG = advantages(batch.rewards_NG) * (batch.choices_NG - expected_N[:, None])
-        self.theta += self.lr * float(np.sum(steps_NG)) / batch.rewards_NG.size
 
 
 @dataclass
@@ -358,7 +342,6 @@ class Forgetting(OneFamily):
         self.kernel_KK = np.exp(-0.5 * ((middles_K[:, None] - middles_K) / 0.12) ** 2)
 
     def node(self, strictness: np.ndarray) -> np.ndarray:
-        """k of each strictness."""
         return np.minimum((strictness * 10).astype(int), 9)
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
@@ -374,7 +357,6 @@ class Forgetting(OneFamily):
         self.z_K = self.z_K + 1.2 * (self.kernel_KK @ gradient_K) - 0.02 * (self.z_K - self.start_K) * uncovered_K
 
     def scores(self) -> np.ndarray:
-        """Success at the ten nodes."""
         return sigmoid(self.z_K)
 
 
@@ -422,7 +404,6 @@ class CollapseProne(OneFamily):
         return self.success(GRID) @ self.strategies()
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
-        """[N] of the strategy, equal at every strictness."""
         strategies_M = self.strategies()
         return np.full(len(strictness_N), float(-np.sum(strategies_M * np.log(strategies_M))))
 
@@ -448,4 +429,4 @@ STUDENTS: dict[str, Callable[[np.random.Generator], Student]] = {
     "dense": lambda rng: Dense(),
     "drift": lambda rng: Improving(theta=4.0, lr=0.0, num_updates=300, drift=0.2),
 }
-"""Students by name; the generator decides constants of a student that are left to chance."""
+"""Students by name; the generator draws the constants that a student leaves to chance."""

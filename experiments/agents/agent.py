@@ -49,7 +49,7 @@ SERVER: dict[str, dict[str, Any]] = {
 
 
 def agent_parser(command: str) -> argparse.ArgumentParser:
-    """The command line of `evaluate` or `reliability`; it imports nothing heavy, so that `--help` answers at once."""
+    """The command line of `evaluate` or `reliability`."""
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments {command}",
         description="Evaluate any agent on users it never practised with. The same command again continues where it was stopped."
@@ -61,9 +61,8 @@ def agent_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "agent",
         metavar="AGENT",
-        help="a run's folder (its newest checkpoint) or one of its checkpoints, a Hugging Face folder or id, the address of an "
-        "OpenAI-compatible server (http://127.0.0.1:8000/v1), `prior` for the embedded policy before training, or a scripted agent "
-        "(L0 to L6, praise, parrot)",
+        help="a run or checkpoint, a Hugging Face folder or id, the address of an OpenAI-compatible server (http://127.0.0.1:8000/v1), "
+        "`prior` for the embedded policy before training, or a scripted agent (L0 to L6, praise, parrot)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: runs/evaluate/ and the agent's name)")
@@ -116,7 +115,7 @@ def naming_options(rename: Callable[[str], str], group: str = "simulator") -> It
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """The agent that is evaluated."""
+    """An agent that can be evaluated."""
 
     kind: Literal["scripted", "model", "server"]
     """`model`: weights that an engine in this process loads."""
@@ -136,9 +135,8 @@ class Agent:
     @property
     def is_embedded(self) -> bool:
         """Whether it is the small embedded policy, before or after training."""
-        if self.source == "prior" or self.run_setting("policy.model", None) == EMBEDDED:
-            return True
-        return self.folder is not None and (self.folder / RECIPE).is_file()
+        is_named = self.source == "prior" or self.run_setting("policy.model", None) == EMBEDDED
+        return is_named or (self.folder is not None and (self.folder / RECIPE).is_file())
 
     def run_setting(self, name: str, default: Any) -> Any:
         """A setting of the run it comes from, by dotted name, or the default."""
@@ -149,11 +147,10 @@ class Agent:
         return given if given is not None else str(self.run_setting("policy.system_prompt", ""))
 
     def identity(self) -> dict[str, Any]:
-        """What its files record of it."""
         return {name: getattr(self, name) for name in ("name", "kind", "source", "model", "fingerprint")}
 
     def weights_folder(self) -> Path:
-        """The local folder of its weights; the prior is built, and a model of the hub fetched, where they are not there."""
+        """The local folder of its weights; the prior is built, and a model of the hub fetched, where it is missing."""
         if self.folder is not None:
             return self.folder
         if self.source == "prior":
@@ -166,11 +163,7 @@ class Agent:
 
 
 def find_agent(word: str, *, name: str | None = None, model: str | None = None) -> Agent:
-    """The agent that AGENT, --name and --model describe.
-
-    Raises:
-        ValueError: there is no such agent, or it lacks something.
-    """
+    """The agent that AGENT, --name and --model describe; ConfigError where there is none."""
 
     def as_name(text: str) -> str:
         return re.sub(r"[^\w.+-]+", "-", text).strip(".-") or "agent"
@@ -198,8 +191,9 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
             raise ConfigError(f"AGENT must be a run's folder, got {word!r}; there is no such folder in {folder.parent}")
         if re.fullmatch(r"\w[\w.-]*/[\w.-]+", word):
             return Agent(kind="model", name=name or as_name(word), source=word)
-        scripted = ", ".join(AGENTS)
-        raise ConfigError(f"AGENT must be a folder, a server's address, a Hugging Face id, prior, or one of {scripted}, got {word!r}")
+        raise ConfigError(
+            f"AGENT must be a folder, a server's address, a Hugging Face id, prior, or one of {', '.join(AGENTS)}, got {word!r}"
+        )
 
     from policy.model import check_gguf, check_model_folder, weights_of
 
@@ -256,11 +250,7 @@ def check_agent_options(options: argparse.Namespace, agent: Agent) -> None:
 
 
 def server_config(options: argparse.Namespace, *, answers: Path) -> EndpointConfig:
-    """The settings of an agent's server, whose answers are kept in a folder.
-
-    Raises:
-        ValueError: one of them is out of range; in the words of the command line.
-    """
+    """The settings of an agent's server, whose answers are kept in a folder."""
     with naming_options(of_agent):
         return EndpointConfig(
             urls=[options.agent],

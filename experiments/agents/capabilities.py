@@ -1,40 +1,42 @@
-"""Capabilities of an agent by rule: features of its answered replies, five capabilities, support strategies, plane of social cognition.
+"""Capabilities of an agent, by rule or by a model that judges; support strategies; plane of social cognition.
 
-The embedded listener reads strategies, facts taken up and repetition in any dialogue, also with another user. The five capabilities, each
-in [0, 1], are shares of opportunities that were taken: replies in which the situation called for something, and those that gave it. For
-dialogues with a user that a model plays, a model judges them instead (`judge.py`).
+By rule the embedded listener reads the replies: capabilities, each in [0, 1], are shares of opportunities that were taken. A model grades
+dialogues with a user that a model plays; unusable grades count as missing, never as low.
 
-Source: RLVER, arXiv 2507.03112, for the names of the capabilities (there judged by a model from 1 to 5) and the axes of the plane (there
-placed by a model); rules and formulas are ours.
+Source: RLVER, arXiv 2507.03112, for the names of the capabilities and the axes of the plane; rules and formulas are ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from analysis.evaluated import CAPABILITIES
+from analysis.persona_judge import card_text, numbered, seed_of
 from analysis.stats import NOTHING, Estimate
 from curriculum.collapse.indicators import distinct, own_overlap, strategy_entropy, words
-from experiments.agents.players import AgentDialogue
+from experiments.agents.players import AgentDialogue, run_all
 from experiments.agents.scores import jackknifed, ratio
 from simulator.dialogue import Speaker
 from simulator.emotion import EXPLORING, PUZZLED_BELOW, REPEATED_AT, Appraisal, Skill, appraise, hint_in, meets, skill_table
 from simulator.lexicon import lexicon
 from simulator.listener import Register
+from simulator.llm.client import Endpoints, Question, SimulatorError
+from simulator.llm.prompts import Unusable, object_of, quoted, record_of, string_of
+from simulator.options import of_judge
 from simulator.scenario import HiddenIntention
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyFeatures:
-    """One answered reply, as the embedded listener reads it.
-
-    The four methods named after capabilities give credit and opportunity, each >= 0.
-    """
+    """One answered reply; the four methods named after capabilities give credit and opportunity, each >= 0."""
 
     played: AgentDialogue
     dialogue: int
@@ -49,32 +51,26 @@ class ReplyFeatures:
 
     @property
     def strategies(self) -> frozenset[str]:
-        """Support strategies in it."""
         return frozenset(self.appraisal.parsed.strategies)
 
     @property
     def fits(self) -> bool:
-        """It meets the user's wish."""
         return bool(meets(self.played.dialogue.scenario.family) & self.strategies)
 
     @property
     def explores(self) -> bool:
-        """It is one of the first two replies, which asks or restates instead of trying: right before anything is known."""
+        """One of the first two replies that asks or restates instead of trying, which is right before anything is known."""
         return self.number <= 2 and bool(EXPLORING & self.strategies) and not self.fits
 
     def empathic_depth(self) -> tuple[float, float]:
-        """Of replies to users who want empathy: 1 for an empathic move about something they said, half for one about nothing.
+        """Of replies to users who want empathy: 1 for a move that meets any such wish and a fact they said, 1/2 for one without a fact.
 
-        Empathic moves are the four that meet such wishes (naming the feeling, listening, praise, siding), whichever this user wants: to
-        find that out is insight. Times clarity; nothing for a repeated or overloaded reply. First questions are not counted.
+        Times clarity; 0 for a repeated or overloaded reply. First questions are not counted.
         """
         return self._tied_move(HiddenIntention.EMPATHY, HiddenIntention.LISTENED, HiddenIntention.PRAISE, HiddenIntention.NOT_AT_FAULT)
 
     def solution_crafting(self) -> tuple[float, float]:
-        """Of replies to users who want something to work with: 1 for such a move about something they said, half for one about nothing.
-
-        Moves are those that meet such wishes (a suggestion, a guiding question, both sides, motives). Otherwise as `empathic_depth`.
-        """
+        """As `empathic_depth`, for users who want something to work with."""
         return self._tied_move(HiddenIntention.ADVICE, HiddenIntention.REFLECTION, HiddenIntention.BOTH_SIDES, HiddenIntention.MOTIVES)
 
     def _tied_move(self, *wishes: HiddenIntention) -> tuple[float, float]:
@@ -87,10 +83,9 @@ class ReplyFeatures:
         return reading.clarity * (1.0 if reading.cues else 0.5), 1.0
 
     def core_insight(self) -> tuple[float, float]:
-        """Of replies since the first hint: those that meet the hidden intention and no other wish.
+        """Of replies since the first hint: clear ones that meet the hidden intention and no other wish.
 
-        Trying everything at once meets every wish and shows insight into none. A reply to a veiled hint counts twice. First questions are
-        not counted; an unclear reply meets nothing.
+        A reply to a veiled hint counts twice. First questions are not counted.
         """
         if not self.was_hinted or self.explores:
             return 0.0, 0.0
@@ -99,11 +94,7 @@ class ReplyFeatures:
         return weight * (self.fits and self.appraisal.wishes_tried == 1 and is_clear), weight
 
     def dialogue_guidance(self) -> tuple[float, float]:
-        """Asking before advising in the first two replies, coming back to earlier turns from the third on, owning a misstep after a hurt.
-
-        These are the skills `listening`, `memory` and `repair` of the emotion rule, counted whether or not this user's strictness requires
-        them, so that all strictness levels are judged by the same.
-        """
+        """Skills of the emotion rule: listening in the first two replies, memory from the third on, repair after a hurt."""
         shown = self.appraisal.shown
         called = [shown[Skill.LISTENING] if self.number <= 2 else None, shown[Skill.MEMORY], shown[Skill.REPAIR]]
         return float(sum(bool(done) for done in called if done is not None)), float(sum(done is not None for done in called))
@@ -133,13 +124,12 @@ def capabilities(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Es
 
 
 def style_flexibility(replies: Sequence[ReplyFeatures], *, seed: int) -> Estimate:
-    """Mean of two: how much the manner follows the person, and how much it changes after a reply that missed and hurt.
+    """Mean of two: how much the manner follows the person, and how much it changes after a reply that missed and hurt, if one did.
 
     Following: a dialogue's manner is the shares of its moves; the overlap of two manners is the sum of the smaller shares. It is
     1 - (mean overlap of dialogues whose users want different things) / (mean overlap where they want the same), pairs of one scenario left
-    out, at least 0. An agent that treats all users equally gets 0, and so does one that varies by chance.
+    out, at least 0.
     Changing: 1 - the share of moves (an apology is none) that the next reply has in common with the one that missed the wish and hurt.
-    Where nothing missed, the first half is the whole.
     """
     if not replies:
         return NOTHING
@@ -194,10 +184,8 @@ def strategy_shares(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str,
 def plane(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Any]:
     """The agent's place on both axes, each in [-1, 1], with intervals.
 
-    Returns:
-        `empathy_to_solution`: (S - E) / (S + E), of moves towards solutions and towards feelings: -1 where all are about feelings.
-        `structured_to_creative`: 2 c - 1 with c the mean of `parts`; NaN where one of them is.
-        `parts`: see `creativity`.
+    `empathy_to_solution`: (S - E) / (S + E), of moves towards solutions and towards feelings. `structured_to_creative`: 2 c - 1 with c the
+    mean of `parts` (see `creativity`); NaN where one of them is.
     """
     by_scenario: dict[str, list[ReplyFeatures]] = {}
     talks: dict[int, list[str]] = {}
@@ -233,12 +221,8 @@ def plane(replies: Sequence[ReplyFeatures], *, seed: int) -> dict[str, Any]:
 def creativity(replies: Sequence[ReplyFeatures], overlaps: Mapping[int, float]) -> dict[str, float]:
     """Three parts, each in [0, 1], 0 for an agent that says the same in the same way to every user.
 
-    Args:
-        overlaps: by dialogue, overlap of its replies with their own earlier ones, [0, 1] (ROUGE-L).
-
-    Returns:
-        `strategies`: entropy of the strategies over that of uniform ones; `wording`: share of distinct pairs in the first
-        1,000 words, since it falls with the amount of text, NaN below; `within_dialogues`: 1 - mean overlap.
+    `strategies`: entropy over that of uniform ones; `wording`: share of distinct pairs in the first 1,000 words, NaN below;
+    `within_dialogues`: 1 - mean overlap of a dialogue's replies with earlier ones (`overlaps`, [0, 1], ROUGE-L).
     """
     moves = [move for reply in replies for move in sorted(reply.strategies)]
     texts = [reply.played.dialogue.replies()[reply.number - 1] for reply in replies]
@@ -250,3 +234,56 @@ def creativity(replies: Sequence[ReplyFeatures], overlaps: Mapping[int, float]) 
         "wording": distinct(texts, 2, max_words=1000) if enough else math.nan,
         "within_dialogues": 1.0 - float(within.mean()) if within.size else math.nan,
     }
+
+
+class CapabilityJudge:
+    """Grades dialogues by a model behind `endpoints`."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.endpoints, self._complaint = endpoints, ""
+        self._prompts = tomllib.loads(Path(__file__).with_name("judge.toml").read_text(encoding="utf-8"))
+
+    async def grade(self, played: AgentDialogue) -> dict[str, float] | None:
+        """The grades of a dialogue's agent by capability, [0, 1]; None where no answer was usable."""
+        dialogue = played.dialogue
+        texts = {"card": card_text(dialogue), "hidden": quoted(dialogue.scenario.hidden_intention), "conversation": numbered(dialogue)}
+        messages = (("system", self._prompts["system"].strip()), ("user", self._prompts["ask"].format(**texts).strip()))
+        grade = {"type": "integer", "enum": [1, 2, 3, 4, 5]}
+        schema = object_of({"why": {"type": "string"}, **dict.fromkeys(CAPABILITIES, grade)})
+        question = Question(name="capabilities", messages=messages, schema=schema, seed=seed_of(messages))
+        try:
+            return await self.endpoints.ask(question, read_grades)
+        except SimulatorError as error:
+            self._complaint = self._complaint or of_judge(str(error))
+            return None
+
+    async def grade_all(
+        self, played: Sequence[AgentDialogue], *, seed: int, should_stop: Callable[[], bool]
+    ) -> tuple[dict[str, Estimate] | None, dict[str, Any]]:
+        """Every capability over the dialogues, None where it was stopped before all were sent; and the record for `agent.json`."""
+        config = self.endpoints.config
+        found = await run_all(
+            played,
+            self.grade,
+            concurrency=config.concurrency * len(config.urls),
+            label="judging",
+            is_failure=lambda grades: grades is None,
+            should_stop=should_stop,
+        )
+        if len(found) < len(played) and should_stop():
+            return None, {"why_not": "interrupted"}
+        graded = [(one.scenario_id, grades) for one, grades in found if grades is not None]
+        about: dict[str, Any] = {"judge": config.model, "num_errors": len(played) - len(graded)}
+        if about["num_errors"]:
+            about |= {"num_not_sent": len(played) - len(found), "complaint": self._complaint}
+        return {name: ratio([(scenario, grades[name], 1.0) for scenario, grades in graded], seed=seed) for name in CAPABILITIES}, about
+
+
+def read_grades(answer: str) -> dict[str, float]:
+    """The grades in an answer, 1 to 5 rescaled to [0, 1]; raises Unusable where one is missing or out of range."""
+    record = record_of(answer)
+    string_of(record, "why")
+    for name in CAPABILITIES:
+        if type(record.get(name)) is not int or not 1 <= record[name] <= 5:
+            raise Unusable(f"{name} must be a whole number from 1 to 5, got {record.get(name)!r}")
+    return {name: (record[name] - 1) / 4 for name in CAPABILITIES}

@@ -29,10 +29,9 @@ from experiments.agents.agent import (
     refuse_given,
     server_config,
 )
-from experiments.agents.capabilities import capabilities, plane, reply_features, strategy_shares
-from experiments.agents.judge import CapabilityJudge
+from experiments.agents.capabilities import CapabilityJudge, capabilities, plane, reply_features, strategy_shares
 from experiments.agents.players import AgentDialogue, DialogueStore, ModelPlayer, ModelSettings, ServerAgent, TextPlayer, run_all
-from experiments.agents.scores import best_of_k, errors, is_complete, length_control, report, scores
+from experiments.agents.scores import best_of_k, count_errors, length_control, report, scores
 from experiments.config import EvaluationConfig, are_distinct
 from experiments.errors import ConfigError, refusing
 from experiments.preflight import check_writable
@@ -78,7 +77,6 @@ class Setting:
 
     @classmethod
     def of(cls, options: argparse.Namespace, agent: Agent) -> Setting:
-        """The setting that the options and the agent's own run describe."""
         # Users of native profiles have one difficulty, VANILLA's.
         strictness = tuple(options.strictness or ((VANILLA.strictness,) if options.profiles else EvaluationConfig().strictness))
         if not all(0.0 <= value <= 1.0 for value in strictness) or not are_distinct(strictness):
@@ -108,10 +106,8 @@ class Setting:
                 raise ConfigError(f"--profiles must hold at least one profile, got none in {options.profiles}")
             silent = [profile.scenario_id for profile in profiles if not profile.opening.strip()]
             if silent and options.user == "rule":
-                raise ConfigError(
-                    f"--profiles must have a first_talk each with --user rule, got {len(silent)} of {len(profiles)} without in "
-                    f"{options.profiles}, the first {silent[0]}; --user llm makes them up"
-                )
+                got = f"{len(silent)} of {len(profiles)} without, the first {silent[0]}; --user llm makes them up"
+                raise ConfigError(f"--profiles must have a first_talk each with --user rule, got {got}")
             bank = Bank(by_id={profile.scenario_id: profile for profile in profiles})
             text = json.dumps([profile.to_dict() for profile in profiles], sort_keys=True)
             bank_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -132,11 +128,9 @@ class Setting:
 
     @property
     def user_kind(self) -> str:
-        """Of a simulator: `rule` or `llm`."""
         return "rule" if isinstance(self.user_config, RuleUserConfig) else "llm"
 
     def user(self) -> UserSimulator:
-        """The simulated user; building it sends no request."""
         if self.bank_file and isinstance(self.user_config, RuleUserConfig):
             return NativeUser(self.user_config)
         return make_user(self.user_kind, self.user_config)
@@ -174,14 +168,8 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
         check_agent_options(options, agent)
         if agent.kind == "scripted" and options.profiles:
             raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of facts of the built-in world")
-        if options.samples > 1:
-            for why, applies in (
-                (f"for the scripted {agent.source}, which always says the same to the same user", agent.kind == "scripted"),
-                ("with --temperature 0, which always gives the same dialogue", options.temperature == 0.0),
-                ("with --no-seed: without a seed the same words get the stored reply", options.no_seed),
-            ):
-                if applies:
-                    raise ConfigError(f"--samples must be 1 {why}")
+        if options.samples > 1 and (agent.kind == "scripted" or options.temperature == 0.0 or options.no_seed):
+            raise ConfigError("--samples must be 1 with a scripted agent, --temperature 0 or --no-seed, which repeat their dialogues")
         judge_config = judge_config_of(options)
         folder = output_folder(options, agent)
         config = config_of(options, agent, setting)
@@ -196,15 +184,10 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
         if missing and agent.kind == "server":
             servers.append((of_agent, server_config(options, answers=folder / ANSWERS)))
     if options.dry_run:
-        num = len(store.planned)
-        kept = f"; {len(played)} are kept" if played else ""
-        grid, bank = " ".join(map("{:g}".format, setting.strictness)), setting.bank_file or "the built-in heldout half"
-        print(f"# would write {folder}")
-        print(f"# agent     {agent.name}: {agent.kind}, {agent.source}{f', model {options.model}' if options.model else ''}")
-        print(f"# scenarios {len(setting.scenarios)} of {bank}, strictness {grid}, {options.samples} with each user")
+        num, kept = len(store.planned), f"; {len(played)} are kept" if played else ""
+        print(yaml.safe_dump({name: config[name] for name in ("name", "agent", "setting")}, sort_keys=False, allow_unicode=True), end="")
         print(f"# dialogues {num}, of at most {setting.max_turns} replies: up to {num * setting.max_turns:,} replies of the agent{kept}")
-        print(f"# user      {', '.join(f'{name} {value}' for name, value in setting.to_dict()['user'].items())}")
-        print(f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'none')}", *missing_keys(servers), sep="\n")
+        print(f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'none')}\n# would write {folder}")
         return ExitCode.FINISHED
 
     with refusing():
@@ -232,14 +215,6 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
         )
         everything, estimates, about_judge = asyncio.run(work)
         earlier = read_object(folder / AGENT_JSON) if (folder / AGENT_JSON).is_file() else {}
-        graded = earlier.get("capabilities", {})
-        if setting.user_kind == "rule":
-            about_judge = {}
-        elif estimates is None and not missing and graded.get("by") == "judge":
-            # Grades of an earlier sitting.
-            cells = {name: cell for name, cell in graded.items() if isinstance(cell, dict)}
-            estimates = {name: Estimate.from_dict(cell) for name, cell in cells.items()}
-            about_judge = {name: value for name, value in graded.items() if name not in (*cells, "by")}
         usage: dict[str, Counter[str]] = {who: Counter(used) for who, used in earlier.get("usage", {}).items()}
         for who, counts in (
             ("agent", player.counts() if player else {}),
@@ -255,26 +230,26 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
             samples=options.samples,
             seed=options.seed,
             by_judge=estimates,
-            judge=about_judge,
+            judge=about_judge if setting.user_kind == "llm" else {},
             usage=usage,
         )
         write_whole(folder / AGENT_JSON, json.dumps(jsonable(described), indent=2, ensure_ascii=False) + "\n")
     print(report(described, folder))
     if interruption.requested:
         return ExitCode.INTERRUPTED
-    return ExitCode.FINISHED if is_complete(described) else ExitCode.FAILED
+    errors, graded = described["errors"], described["capabilities"]
+    is_whole = described["n_dialogues"] > 0 and not errors["not_played"] and not errors["excluded_dialogues"]
+    is_judged = 2 * graded.get("num_errors", 0) <= described["n_dialogues"] and not graded.get("num_not_sent")
+    return ExitCode.FINISHED if is_whole and is_judged else ExitCode.FAILED
 
 
 def judge_config_of(options: argparse.Namespace) -> EndpointConfig | None:
-    """The settings of the judge's server; None without a judge. Options that contradict each other are refused."""
+    """The settings of the judge's server; None without a judge."""
     if not options.judge_model:
-        if options.judge_url:
-            raise ConfigError(f"--judge-model must name the model at --judge-url, got none with {', '.join(options.judge_url)}")
-        refuse_given(options, [f"judge_{flag}" for flag in FLAGS], "goes with --judge-model")
+        refuse_given(options, ("judge_url", *(f"judge_{flag}" for flag in FLAGS)), "goes with --judge-model")
         return None
     if options.user == "rule":
-        why = "the embedded user's dialogues are judged by rule"
-        raise ConfigError(f"--judge-model goes with --user llm, got {options.judge_model!r}; {why}")
+        raise ConfigError(f"--judge-model goes with --user llm, got {options.judge_model!r}; dialogues with the rule are judged by rule")
     with naming_options(of_judge):
         return EndpointConfig(**flag_settings(options, "judge"))
 
@@ -332,15 +307,7 @@ def describe(
     judge: Mapping[str, Any],
     usage: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
-    """The contents of `agent.json`.
-
-    Args:
-        played: all dialogues, also those that broke, which count in `errors` alone.
-        agent: the agent and how it was sampled.
-        by_judge: capabilities by a model; None where none judged.
-        judge: which model judged, and its errors; or why none did.
-        usage: requests, tokens and money of all sittings, by user.
-    """
+    """The contents of `agent.json`; dialogues that broke count in `errors` alone, and `usage` is of all sittings."""
     # In an order that does not depend on which ended first, so that sums are equal to the last bit.
     played = sorted(played, key=lambda one: (one.task.uid, one.sibling))
     whole = [one for one in played if not one.is_broken]
@@ -357,7 +324,7 @@ def describe(
         "seed": seed,
         **scores(whole, seed=seed),
         "outcomes": dict(sorted(Counter(str(one.dialogue.outcome) for one in played).items())),
-        "errors": errors(played, num_planned=samples * len(setting.tasks())),
+        "errors": count_errors(played, num_planned=samples * len(setting.tasks())),
         "replies": {"answered": len(replies), "per_dialogue": len(replies) / len(whole) if whole else None},
         "capabilities": {
             "by": "rule" if is_rule else "judge" if by_judge else None,
@@ -397,7 +364,7 @@ def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> di
 
 
 def output_folder(options: argparse.Namespace, agent: Agent) -> Path:
-    """Where an agent's evaluation and its reliability probe go; a folder with something else, or of another agent, is refused."""
+    """The folder of an agent's evaluation and reliability probe; one with something else, or of another agent, is refused."""
     folder: Path = options.out or Path(RUNS) / EVALUATE / agent.name
     check_writable(folder, called="--out")
     found: dict[str, Mapping[str, Any]] = {}
@@ -409,9 +376,7 @@ def output_folder(options: argparse.Namespace, agent: Agent) -> Path:
     for name, other in found.items():
         if not is_same_agent(agent.identity(), other):
             got = f"{str(folder)!r}, whose {name} is of {in_words(other)}"
-            raise ConfigError(
-                f"--out must be a folder of this agent ({in_words(agent.identity())}), got {got}; take another with --out or --name"
-            )
+            raise ConfigError(f"--out must be a folder of {in_words(agent.identity())}, got {got}")
     if not config and folder.is_dir() and {path.name for path in folder.iterdir()} - {RELIABILITY, ANSWERS}:
         raise ConfigError(f"--out must be new or an evaluation's folder, got {str(folder)!r}, which holds something else")
     return folder
@@ -431,14 +396,3 @@ def check_same_evaluation(folder: Path, config: Mapping[str, Any]) -> None:
         name = next(name for name in sorted({*before, *now}) if before.get(name) != now.get(name))
         was = f"{name} {before.get(name)!r} there and {now.get(name)!r} now"
         raise ConfigError(f"--out must be the folder of this evaluation, got {str(folder)!r}, which is another's ({was}); take another")
-
-
-def missing_keys(servers: Sequence[tuple[Callable[[str], str], EndpointConfig]]) -> list[str]:
-    """A line for each server whose environment variable holds no key; with each goes what renames its settings into options."""
-    lines = []
-    for rename, config in servers:
-        try:
-            config.key()
-        except ValueError as error:
-            lines.append(f"# it would be refused: {rename(str(error))}")
-    return lines

@@ -1,16 +1,9 @@
 """Fact recall probe of the embedded policy: does it name the thing that the user has just mentioned?
 
-The prior knows nothing of the world but has learnt to take up a thing that a user mentioned ("What happened with the piano?"). So the fact
-is the user's own, mentioned two turns ago, and the question is a forced choice: after the beginning of a demonstrated reply ("What
-happened with the"), is that thing likelier than one that was never mentioned? In between the user says a neutral word, or an emotional one,
-or claims that it was the other thing and asks for agreement. Facts combine held-out events with other events' things, so nothing can be
-remembered, and no training scenario is among them.
-
-The probe measures whether a policy still reads facts under emotion and pressure. A policy cannot say no: to agree means that the claimed
-thing has become the likelier one. Only differences between conditions, and between a policy and its prior, are meaningful.
-
-A policy that thinks takes things up in its thought, from which its words copy them: it chooses there, after the beginning of a demonstrated
-thought. That is another probe, with another hash.
+A forced choice: after the beginning of a demonstrated reply ("What happened with the"), or of a thought where the policy thinks, is the
+thing that was mentioned two turns ago likelier than another? In between the user says a neutral word, or an emotional one, or claims that
+it was the other thing. Facts combine held-out events with other events' things, so nothing can be remembered. Only differences between
+conditions, and between a policy and its prior, are meaningful.
 """
 
 from __future__ import annotations
@@ -43,7 +36,6 @@ class ToldFact:
 
     name: str
     conversation: dict[Condition, Messages]
-    """The turns before the reply."""
     begun: str
     """The reply, or the thought before it, up to the determiner."""
     right: str
@@ -52,12 +44,7 @@ class ToldFact:
 
 
 def make_facts(tokenizer: Any, *, num: int, seed: int, thinking: bool = False) -> list[ToldFact]:
-    """`num` facts, the same for every policy with the same tokenizer.
-
-    Args:
-        tokenizer: decides how many tokens a noun has.
-        thinking: whether the thing is chosen in a thought.
-    """
+    """`num` facts, the same for every policy with the same tokenizer; the thing is chosen in a thought where `thinking`."""
     # Dialogues whose reply takes up a noun: twice as many as needed, each noun a few times at most.
     heldout = load_bank().scenarios(Split.HELDOUT)
     most, counts, taken_up = max(1, 2 * num // 40), Counter[str](), list[tuple[Dialogue, str, str]]()
@@ -114,11 +101,7 @@ def probe_policy(folder: Path, *, num: int, seed: int) -> tuple[Verdicts, dict[s
     """Every fact in every condition, put to the policy in a folder.
 
     Returns:
-        Verdicts; by fact and condition, log p(right) - log p(wrong) in nats at temperature 1; the probe's hash, 16 hex digits over the
-        facts and the world that they are made of.
-
-    Raises:
-        ValueError: no policy can be loaded from the folder.
+        Verdicts; by fact and condition, log p(right) - log p(wrong) in nats at temperature 1; the probe's hash over facts and world.
     """
     model, tokenizer = load_model(folder)
     thinking = bool(learnt_to_think(folder))

@@ -1,8 +1,4 @@
-"""Players: put an agent before simulated users, many dialogues at once, each recorded as it ends.
-
-An agent that answers in words (scripted, or behind a server) is played turn by turn; local weights by an engine in this process, with the
-limits and the chat template of a run's rollouts.
-"""
+"""Players: put an agent before simulated users, many dialogues at once, each recorded as it ends."""
 
 from __future__ import annotations
 
@@ -53,12 +49,10 @@ class AgentDialogue:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it ended by an error."""
         return self.dialogue.outcome is Outcome.ERROR
 
     @property
     def scenario_id(self) -> str:
-        """Of its user."""
         return self.task.scenario_id
 
 
@@ -74,28 +68,17 @@ class ServerAgent:
         self._opening = (("system", system),) if system else ()
 
     async def answer(self, messages: Sequence[Mapping[str, str]], *, seed: int) -> tuple[str, str]:
-        """Words and thought of the answer, by a seed in [0, 2^31); one that ran out of tokens counts as far as it goes.
-
-        Raises:
-            SilentAgent: there is none after all retries.
-        """
+        """Words and thought (up to </think>) of the answer, by a seed in [0, 2^31); raises SilentAgent after all retries."""
         sent = tuple((message["role"], message["content"]) for message in messages)
         question = Question(name="reply", messages=(*self._opening, *sent), schema={}, seed=seed, may_be_cut=True)
         try:
-            return await self.endpoints.ask(question, read_reply)
+            answer = await self.endpoints.ask(question, str)
         except SimulatorError as error:
             raise SilentAgent(of_agent(str(error))) from error
-
-
-def read_reply(answer: str) -> tuple[str, str]:
-    """The words and the thought (up to </think>) in an answer.
-
-    An answer that is all thought is a reply without words, as of a local model: to ask again would select the answers that came out well.
-    """
-    if OPEN not in answer and CLOSE not in answer:
-        return answer.strip(), ""
-    reply = take_apart(answer)
-    return reply.words, reply.thought
+        if OPEN not in answer and CLOSE not in answer:
+            return answer.strip(), ""
+        reply = take_apart(answer)
+        return reply.words, reply.thought
 
 
 class TextPlayer:
@@ -105,7 +88,6 @@ class TextPlayer:
         self._agent, self._user, self._max_turns, self._seed = agent, user, max_turns, seed
 
     async def play(self, scenario: Scenario, task: EvaluationTask, sibling: int) -> AgentDialogue:
-        """One dialogue."""
         dialogue, thoughts = Dialogue(scenario=scenario, difficulty=task.difficulty, seed=task.seed), []
         try:
             dialogue = await self._user.open(scenario, task.difficulty, seed=task.seed)
@@ -127,11 +109,9 @@ class TextPlayer:
         return AgentDialogue(task=task, sibling=sibling, dialogue=dialogue, thoughts=tuple(thoughts) if any(thoughts) else ())
 
     def counts(self) -> dict[str, float]:
-        """Requests, tokens and money of its server."""
         return dict(self._agent.endpoints.counts) if isinstance(self._agent, ServerAgent) else {}
 
     async def close(self) -> None:
-        """Closes the connections."""
         if isinstance(self._agent, ServerAgent):
             await self._agent.endpoints.close()
 
@@ -142,9 +122,7 @@ class ModelSettings:
 
     engine: EngineConfig
     rollout: RolloutConfig
-    """`max_turns`, `max_new_tokens` and `max_context` of it."""
     temperature: float
-    """>= 0; 0 is greedy."""
     system: str
     """A prompt before the dialogue; empty for none."""
     has_default_cache: bool
@@ -152,11 +130,6 @@ class ModelSettings:
 
     @classmethod
     def of(cls, options: argparse.Namespace, agent: Agent, *, max_turns: int) -> ModelSettings:
-        """The settings of an agent.
-
-        Raises:
-            ValueError: a value is out of range, or a context too short for a reply.
-        """
         from policy.model import num_positions
 
         tokens, context = (40, 512) if agent.is_embedded else (MODEL_TOKENS, 4096)
@@ -187,12 +160,7 @@ class ModelSettings:
             )
 
     def load(self, folder: Path) -> tuple[Engine, Chat]:
-        """An engine in this process that samples by the weights in a folder, and its chat template.
-
-        Raises:
-            ValueError: the model cannot be loaded, has no room, or its template cannot be used with these settings.
-            RuntimeError: the engine did not start.
-        """
+        """An engine in this process that samples by the weights in a folder, and its chat template."""
         from policy.engine.factory import free_bytes, make_engine
         from policy.model import cache_bytes, no_progress_bars
 
@@ -208,15 +176,13 @@ class ModelSettings:
 
 
 def in_model_options(message: str) -> str:
-    """A message about a run's settings, with the options that take their place here."""
+    """A message with options in the place of a run's settings."""
     for setting, option in (
         ("rollout.max_new_tokens", "--max-tokens"),
         ("rollout.max_context", "--max-context"),
         ("policy.gpu_memory_share", "--gpu-memory-share"),
         ("policy.thinking must be true", "--thinking must be given"),
         ("policy.thinking must be false", "--thinking must be left out"),
-        ("policy.kv_cache_mb", "kv_cache_mb of its run"),
-        ("policy.keep_thoughts", "keep_thoughts of its run"),
     ):
         message = message.replace(setting, option)
     return message
@@ -231,7 +197,6 @@ class ModelPlayer:
         self._num_tokens = 0
 
     async def play(self, scenario: Scenario, task: EvaluationTask, sibling: int) -> AgentDialogue:
-        """One dialogue, as in a run's own evaluation."""
         context = RolloutContext(
             user=self._user,
             generate=self.engine.generate,
@@ -246,11 +211,9 @@ class ModelPlayer:
         return AgentDialogue(task=task, sibling=sibling, dialogue=rollout.dialogue, thoughts=thoughts)
 
     def counts(self) -> dict[str, float]:
-        """Sampled tokens."""
         return {"completion_tokens": float(self._num_tokens)}
 
     async def close(self) -> None:
-        """Stops the engine."""
         self.engine.close()
 
 
@@ -266,8 +229,7 @@ async def run_all(
 ) -> list[tuple[Item, Result]]:
     """Runs `work` on the items in order, so many at once; begins none after PATIENCE failures in a row or a yes of `should_stop`.
 
-    Returns:
-        The items that were begun, in their order, each with its result.
+    Returns the items that were begun, in order, each with its result.
     """
     waiting, found, failures = iter(enumerate(items)), dict[int, Result](), 0
     with Progress(label, num_before + len(items), before=num_before) as bar:
@@ -293,7 +255,6 @@ class DialogueStore:
     def __init__(self, folder: Path, tasks: Sequence[EvaluationTask], bank: Bank, *, samples: int) -> None:
         self.path, self.bank = folder / DIALOGUES, bank
         self.planned = {(task.uid, sibling): (task, sibling) for task in tasks for sibling in range(samples)}
-        """By uid and sibling."""
 
     def read(self) -> dict[tuple[str, int], AgentDialogue]:
         """The dialogues that did not break, by uid and sibling."""
@@ -307,7 +268,6 @@ class DialogueStore:
         return found
 
     def append(self, played: AgentDialogue) -> None:
-        """Records one more, in the format of a run's dialogues."""
         facts = {"step": 0, "kind": HELD_OUT, "uid": played.task.uid, "sibling": played.sibling, "strictness": played.task.strictness}
         thoughts = {THOUGHTS: list(played.thoughts)} if played.thoughts else {}
         record = jsonable(dialogue_record(played.dialogue, **facts, **thoughts))

@@ -1,8 +1,6 @@
 """Reliability probe (`python -m experiments reliability AGENT`): errors when asked plainly, after emotion, and against a false belief.
 
-Warmth can be bought with errors: a model trained to be warm agreed more often with false claims, the more so with a sad user. An agent is
-therefore asked the same questions in three conditions; the result is the difference between them, within each question. Models answer
-questions of a file in words (`questions.py`); the embedded policy recalls facts that users mentioned (`fact_recall.py`).
+Models answer questions of a file in words (`questions.py`); the embedded policy recalls facts that users mentioned (`fact_recall.py`).
 
 Source: Ibrahim et al. 2025, "Training language models to be warm and empathetic makes them less reliable and more sycophantic",
 arXiv 2507.21919, for the idea and the conditions; the questions, the lines and the estimates are ours.
@@ -22,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from analysis.evaluated import FORMAT, RELIABILITY, read_probe
-from analysis.text import count
 from experiments.agents.agent import (
     ANSWERS,
     SPEAKING,
@@ -35,7 +32,7 @@ from experiments.agents.agent import (
     refuse_given,
     server_config,
 )
-from experiments.agents.evaluate import missing_keys, output_folder
+from experiments.agents.evaluate import output_folder
 from experiments.agents.players import ModelSettings, ServerAgent, SilentAgent, run_all
 from experiments.agents.questions import Condition, Messages, Question, Verdict, Verdicts, questions_hash, read_questions
 from experiments.agents.scores import mean, ratio
@@ -68,10 +65,9 @@ def summarise(verdicts: Verdicts, *, seed: int) -> dict[str, Any]:
     """Error rates by condition and what emotion and false beliefs add to them, with 95 % intervals over questions.
 
     Returns:
-        `conditions`: share of errors, [0, 1], and of unclear answers among all; `emotional_cost` and `sycophancy`: errors after an
-        emotional turn, and wrong answers under a false belief, less those when asked plainly, paired by question; `unclear_added`:
-        unclear answers likewise (agreement in other words may be among them, so where there are any, `sycophancy` and `agreed` are lower
-        bounds); `agreed`: of the questions that were right when asked plainly, those that got the asserted wrong answer; `n`.
+        `conditions`: share of errors, [0, 1], and of unclear answers among all; `emotional_cost`, `sycophancy` and `unclear_added`: errors
+        after an emotional turn, and wrong and unclear answers under a false belief, less those when asked plainly, paired by question;
+        `agreed`: of the questions that were right when asked plainly, those that got the asserted wrong answer; `n`.
     """
     measured = measures_of(verdicts, list(verdicts)).items()
     measures = {name: mean(values, seed=seed, within=within).to_dict() for name, (values, within) in measured}
@@ -92,11 +88,7 @@ def summarise(verdicts: Verdicts, *, seed: int) -> dict[str, Any]:
 
 
 def compare(before: Verdicts, after: Verdicts, *, seed: int) -> dict[str, Any]:
-    """Change from one agent to another on the questions that both were asked, paired by question.
-
-    Returns:
-        After less before, with intervals, of the errors in each condition and of `emotional_cost`, `sycophancy` and `unclear_added`; `n`.
-    """
+    """After less before, with intervals, of the measures of `summarise` but `agreed`, paired by the questions that both were asked."""
     names = [name for name in after if name in before]
     old, changes = measures_of(before, names), {}
     for name, (values, (low, high)) in measures_of(after, names).items():
@@ -130,15 +122,12 @@ def run_probe(options: argparse.Namespace) -> ExitCode:
         check_agent_options(options, agent)
         if agent.kind == "scripted":
             raise ConfigError(f"AGENT must be a model, got the scripted {agent.source}, which knows no facts")
-        if agent.is_embedded and options.questions is not None:
-            raise ConfigError("--questions must be left out for the embedded policy, which speaks of nothing but its users")
-        if not agent.is_embedded and options.questions is None:
-            raise ConfigError(f"--questions must name a file of questions for {agent.name}, got none; only the embedded policy needs none")
+        if agent.is_embedded != (options.questions is None):
+            raise ConfigError(f"--questions must name a file, but not for the embedded policy, got {options.questions} with {agent.name}")
         before, questions = None, list[Question]()
         probe: dict[str, Any] = {"kind": "told facts", "seed": options.seed}
         if agent.is_embedded:
-            why = f"goes with --questions (AGENT is {agent.source!r}, whose likelihoods are read off its weights)"
-            refuse_given(options, [*SPEAKING, *WEIGHTS], why)
+            refuse_given(options, [*SPEAKING, *WEIGHTS], "goes with --questions; the likelihoods of the embedded policy are read directly")
         else:
             refuse_given(options, ["num"], "goes with the embedded policy, which is asked for facts that users mentioned")
             questions = read_questions(options.questions)
@@ -151,14 +140,8 @@ def run_probe(options: argparse.Namespace) -> ExitCode:
             check_same_probe(before["probe"], probe, against=options.against)
         folder = output_folder(options, agent)
     if options.dry_run:
-        asked = (
-            f"{count(len(questions), 'question')} of {options.questions}"
-            if questions
-            else f"for {count(options.num, 'fact')} that users mentioned"
-        )
+        asked = f"{len(questions)} questions of {options.questions}" if questions else f"for {options.num} facts that users mentioned"
         print(f"# would ask {agent.name} ({agent.kind}, {agent.source}) {asked}, each in three ways\n# would write {folder / RELIABILITY}")
-        if agent.kind == "server":
-            print("\n".join(missing_keys([(of_agent, server_config(options, answers=folder / ANSWERS))])))
         return ExitCode.FINISHED
 
     complaint, margins = "", dict[str, dict[str, float]]()
@@ -205,10 +188,8 @@ def check_same_probe(before: Mapping[str, Any], probe: Mapping[str, Any], *, aga
     """Refuses a comparison with an agent that was asked something else, or otherwise; what is not yet known is not compared."""
     for name in ("hash", "temperature", "system"):
         if name in probe and before.get(name) != probe[name]:
-            raise ConfigError(
-                f"--against must be of an agent that was asked the same, got {str(against)!r}, which was not "
-                f"({name} {before.get(name)!r} there and {probe[name]!r} here); probe that one again"
-            )
+            got = f"{str(against)!r} ({name} {before.get(name)!r} there and {probe[name]!r} here)"
+            raise ConfigError(f"--against must be of an agent that was asked the same, got {got}; probe that one again")
 
 
 async def ask_agent(
@@ -254,7 +235,7 @@ async def ask_agent(
 async def ask_all(
     questions: Sequence[Question], answer: Callable[[Messages, int], Awaitable[str]], *, concurrency: int
 ) -> tuple[Verdicts, dict[str, str], str]:
-    """Puts every question in every condition to an agent, by a seed in [0, 2^31); stops after as many failures in a row as an evaluation.
+    """Puts every question in every condition to an agent.
 
     Returns:
         Verdicts of the questions that got three answers; every answer by question and condition; why the last of the others got none.
@@ -289,13 +270,6 @@ def report(found: Mapping[str, Any], folder: Path) -> str:
         span = f" [{low}{bound}, {high}{bound}]" if low is not None and high is not None else ""
         return f"{value}{unit}{span}" if value is not None else "–"
 
-    def nats(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-        shown = []
-        for condition, cell in found.get("mean_margin_nats", {}).items():
-            span = "" if cell["low"] is None else f" [{cell['low']:+.2f}, {cell['high']:+.2f}]"
-            shown.append(f"{condition.replace('_', ' ')} {cell['value']:+.2f}{span}")
-        return [("right less wrong, nats", "   ".join(shown))] if shown else []
-
     conditions, change = found["conditions"], found["change"]
     words = {"plain": "asked plainly", "emotional": "after an emotional turn", "false_belief": "against a false belief"}
     rows = [
@@ -307,13 +281,12 @@ def report(found: Mapping[str, Any], folder: Path) -> str:
     if conditions[Condition.FALSE_BELIEF]["unclear"]:
         bound = "may agree in other words: what the belief adds is a lower bound"
         rows.append(("unclear against it", f"{share(found['unclear_added'], sign='+')}   {bound}"))
-    rows += nats(found)
     if found["not_answered"]["n"]:
         rows.append(("left out", f"{found['not_answered']['n']} of {found['probe']['num']} questions: {found['not_answered']['reason']}"))
     if change:
         rows.append((f"since {change['from']} ({change['n']} questions, paired)", ""))
         cells = {words[name]: cell for name, cell in change["conditions"].items()}
         cells |= {"emotion adds": change["emotional_cost"], "the belief adds": change["sycophancy"]}
-        rows += [*((title, share(cell, sign="+")) for title, cell in cells.items()), *nats(change)]
+        rows += [(title, share(cell, sign="+")) for title, cell in cells.items()]
     title = f"{found['agent']['name']}  {found['n']} {found['probe']['kind']}, share of errors"
     return "\n".join([title, *(f"{name:<24}{value}".rstrip() for name, value in [*rows, ("results", str(folder / RELIABILITY))])])

@@ -19,7 +19,7 @@ from analysis.stats import NOTHING, Estimate, Sample, Z, where_nothing_varies
 from analysis.text import text, with_interval
 from analysis.transcripts import CutShort
 from curriculum.signals import expected_best
-from experiments.agents.players import PATIENCE, AgentDialogue
+from experiments.agents.players import AgentDialogue
 from experiments.evaluation import Graded, cut_short, summarise, worst_cell, worst_mean
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 from simulator.listener import Register
@@ -59,11 +59,7 @@ def jackknifed(
 ) -> Estimate:
     """A statistic of `num` scenarios with an interval of 1.96 standard errors of the delete-a-group jackknife, in at most 20 groups.
 
-    For statistics that compare scenarios with each other, or count distinct things: a bootstrap, which draws some twice, would find them
-    more similar than they are.
-
-    Args:
-        within: the least and the greatest possible value, where the interval ends.
+    For statistics that compare scenarios with each other: a bootstrap, which draws some twice, would find them too similar.
 
     Source: Kott 2001, "The delete-a-group jackknife".
     """
@@ -80,12 +76,7 @@ def jackknifed(
 
 
 def scores(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, Any]:
-    """The keys of a run's `heldout` and more, of dialogues that did not break.
-
-    Returns:
-        Keys of `experiments.evaluation.summarise`; intervals of success, failure, worst cell and CVaR under `intervals`; groups by
-        `strictness`, `intention`, `persona` and `family`; `per_scenario` means, for paired comparisons.
-    """
+    """Of dialogues that did not break: the keys of `experiments.evaluation.summarise`, intervals, groups and means by scenario."""
     graded = [Graded.of(one.dialogue, strictness=one.task.strictness) for one in played]
     by_scenario: dict[str, list[Graded]] = {}
     for item in graded:
@@ -102,7 +93,7 @@ def scores(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, Any]:
         return {"success_rate": ratio(success, seed=seed).to_dict(), "failure_rate": ratio(failure, seed=seed).to_dict()}
 
     def groups(key: Callable[[AgentDialogue], object]) -> dict[str, dict[str, Any]]:
-        """By key: mean final emotion, 0-100, as `value`, `low` and `high`; `success_rate` and `failure_rate`, [0, 1]; `n` dialogues."""
+        # Mean final emotion, 0-100, as `value`, `low` and `high`; rates in [0, 1]; `n` dialogues.
         found: dict[str, list[AgentDialogue]] = {}
         for one in played:
             found.setdefault(str(key(one)), []).append(one)
@@ -127,7 +118,7 @@ def scores(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, Any]:
     }
 
 
-def errors(played: Sequence[AgentDialogue], *, num_planned: int) -> dict[str, Any]:
+def count_errors(played: Sequence[AgentDialogue], *, num_planned: int) -> dict[str, Any]:
     """Counts of dialogues that broke, by the ten most frequent reasons, that were not played, and that ran out of context."""
     # The last line of a traceback. The agent's complaints name its options; any other setting is the user's.
     reasons = Counter(in_options(one.dialogue.error.strip().rpartition("\n")[2].strip(), "--user-") for one in played if one.is_broken)
@@ -143,22 +134,16 @@ def errors(played: Sequence[AgentDialogue], *, num_planned: int) -> dict[str, An
 
 
 def length_control(played: Sequence[AgentDialogue], *, seed: int, register: Register) -> dict[str, Any]:
-    """Effect of the length of the replies on the score, and the score at a given length.
+    """Effect of the length of the replies on the score of dialogues that did not break, and the score at a given length.
 
-    The unit is the reply, since a dialogue's mean length is also a result of how it went. The change of emotion that a reply brought is
-    regressed on log2 of its words and on the emotion before it, within cells: the same place in dialogues with one user where there are
-    several, else with users of one strictness x hidden intention. With `slope` = points a reply and doubling x replies per dialogue, the
-    score at L words is the score + slope x (log2 L - mean). It says what length explains among this agent's own replies, not what would
-    happen if it were made to speak otherwise, and nothing of lengths outside `range`.
-
-    Args:
-        played: dialogues that did not break.
-        register: of the agent, which decides the reference length: 10 words, 50 in ordinary English.
+    A reply's change of emotion is regressed on log2 of its words and on the emotion before it, within cells: the same place in dialogues
+    with one user where there are several, else with users of one strictness x hidden intention. With `slope` = points a reply and doubling
+    x replies per dialogue, the score at L words is the score + slope x (log2 L - mean).
 
     Returns:
         `words_per_reply` (geometric mean), `points_per_doubling`, `range`: words of its shortest and longest replies without the outer
-        twentieth at either end, `score_at_reference`, None outside of them, and `line`: intercept, slope and their covariance over 500
-        resampled sets of scenarios, from which the score at a length in the range follows (`score_within`).
+        twentieth at either end, `score_at_reference` (10 words, 50 in ordinary English), None outside of the range, and `line`: intercept,
+        slope and their covariance over 500 resampled sets of scenarios.
 
     Source: AlpacaEval's length control, arXiv 2404.04475, takes length out of a preference likewise.
     """
@@ -228,9 +213,7 @@ def length_control(played: Sequence[AgentDialogue], *, seed: int, register: Regi
 def best_of_k(played: Sequence[AgentDialogue], *, samples: int, seed: int) -> dict[str, Any] | None:
     """Final emotion of the best of k dialogues with each user; None where there is one with each. Users with a missing one are left out.
 
-    Returns:
-        `k`, `users`; `mean`, `best` and `gain` with intervals; `by_k`: the expected best of 1..k, unbiased from all k; `expected`: `best`
-        and `gain` of each with intervals.
+    `by_k` is the expected best of 1..k, unbiased from all k; `expected` has the same with intervals.
     """
     by_user: dict[str, list[AgentDialogue]] = {}
     for one in played:
@@ -261,13 +244,6 @@ def best_of_k(played: Sequence[AgentDialogue], *, samples: int, seed: int) -> di
     }
 
 
-def is_complete(found: Mapping[str, Any]) -> bool:
-    """Whether all dialogues were played, none broke, and a judge, where there is one, was asked for all and graded half of them."""
-    broken, capable, num = found["errors"], found["capabilities"], found["n_dialogues"]
-    is_judged = 2 * capable.get("num_errors", 0) <= num and not capable.get("num_not_sent")
-    return num > 0 and is_judged and not broken["not_played"] and not broken["excluded_dialogues"]
-
-
 def report(found: Mapping[str, Any], folder: Path) -> str:
     """The lines that are printed when an evaluation ends."""
 
@@ -284,14 +260,11 @@ def report(found: Mapping[str, Any], folder: Path) -> str:
             f"success     {percent(intervals['success_rate'])}   failure {percent(intervals['failure_rate'])}",
             "strictness  " + "   ".join(f"{name} {cell['value']:.0f}" for name, cell in cells),
             "  success   " + "   ".join(f"{name} {cell['success_rate']['value']:.0%}" for name, cell in cells),
-            "  failure   " + "   ".join(f"{name} {cell['failure_rate']['value']:.0%}" for name, cell in cells),
         ]
         if capable["by"]:
             shares = {name.replace("_", " "): cell["value"] for name, cell in capable.items() if isinstance(cell, dict)}
             shown = "   ".join(f"{name} {text(value, '{:.2f}')}" for name, value in shares.items())
             lines.append(f"capable     {shown}   (by {capable['by']})")
-        social = (text(found["social_cognition"][axis]["value"], "{:+.2f}") for axis in ("empathy_to_solution", "structured_to_creative"))
-        lines.append("plane       empathy to solution {}   structured to creative {}".format(*social))
         if best := found["best_of_k"]:
             lines.append(f"best of {best['k']}   {best['best']['value']:.1f}, mean {best['mean']['value']:.1f}")
     else:
@@ -312,7 +285,6 @@ def report(found: Mapping[str, Any], folder: Path) -> str:
             why = cut.words(context=f"--max-context={context}", reply=f"--max-tokens={reply}")
             lines.append(f"WARNING     {cut.share:.0%} of the dialogues were {why}")
     if capable.get("num_errors"):
-        not_sent = capable["num_not_sent"]
-        more = f"; {not_sent} were not sent after {PATIENCE} such in a row, the same command sends them" if not_sent else ""
+        more = f"; {not_sent} were not sent: the same command sends them" if (not_sent := capable["num_not_sent"]) else ""
         lines.append(f"judge: {capable['num_errors']} of {num} dialogues got no grades: {capable['complaint']}{more}")
     return "\n".join([*lines, f"results     {folder / AGENT_JSON}", f"transcripts make transcripts RUN={folder}"])

@@ -1,4 +1,4 @@
-"""Settings, figures and inputs of the benchmarks: repeated measurements with their range, tasks, and dialogues of scripted agents."""
+"""Settings, figures and inputs of the benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from curriculum.task import Mode, TaskSpec
 from policy.config import EngineKind
@@ -33,11 +33,8 @@ class Settings:
     engine: EngineKind = EngineKind.AUTO
     threads: int = 1
     """>= 1; CPU threads of the trainer and of each engine."""
-    progress: Callable[[str], None] = lambda line: None
-    """Called with a line on the current measurement."""
 
     def folder(self) -> Path:
-        """The policy's folder; the embedded prior is built when the cache does not hold it."""
         from policy.model import find_model
         from policy.prior.prior import build_prior
 
@@ -55,7 +52,6 @@ class Figure:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Figure:
-        """Median and range of repeated measurements, at least one."""
         found = list(values)
         return cls(median=statistics.median(found), lowest=min(found), highest=max(found), repeats=len(found))
 
@@ -76,18 +72,9 @@ def repeated(measure: Callable[[int], Measured], repeats: int, *, warm_ups: int 
 
 def make_task(scenario: Scenario, difficulty: Difficulty, *, uid: str, group_size: int, seed: int) -> TaskSpec:
     """A task of no teacher."""
-    return TaskSpec(
-        uid=uid,
-        family=scenario.family,
-        scenario_id=scenario.scenario_id,
-        difficulty=difficulty,
-        group_size=group_size,
-        seed=seed,
-        mode=Mode.UNIFORM,
-        teacher_step=0,
-        policy_version=0,
-        propensity=1.0,
-    )
+    of_teacher: dict[str, Any] = {"mode": Mode.UNIFORM, "teacher_step": 0, "policy_version": 0, "propensity": 1.0}
+    about: dict[str, Any] = {"family": scenario.family, "scenario_id": scenario.scenario_id, "difficulty": difficulty}
+    return TaskSpec(uid=uid, group_size=group_size, seed=seed, **about, **of_teacher)
 
 
 def tasks_of_round(number: int, num_groups: int, group_size: int) -> list[TaskSpec]:
@@ -106,11 +93,7 @@ def tasks_of_round(number: int, num_groups: int, group_size: int) -> list[TaskSp
 
 
 def dialogues(num_groups: int, group_size: int, *, seed: int, user: RuleUser | None = None) -> Iterator[list[Dialogue]]:
-    """Groups of dialogues about one scenario each, by weak and strong scripted agents, so that some end early and others late.
-
-    Args:
-        user: by default that of the main experiment.
-    """
+    """Groups of dialogues about one scenario each, by weak and strong scripted agents, so that some end early and others late."""
     user = user or RuleUser(RuleUserConfig(register=Register.WORLD))
     scenarios, agents = load_bank().scenarios(Split.TRAIN), itertools.cycle(("L1", "L3", "L5", "L6"))
     strictness = itertools.cycle((0.1, 0.35, 0.6, 0.85))

@@ -39,7 +39,6 @@ class EchoUser:
     """A user that costs nothing and never ends a dialogue: it isolates the engines' side of a rollout."""
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
-        """The scenario's opening."""
         dialogue = Dialogue(scenario=scenario, difficulty=difficulty, seed=seed)
         return dialogue.then(Turn(speaker=Speaker.USER, text=scenario.opening, emotion=40))
 
@@ -60,22 +59,17 @@ def make_pool(
 
 
 class Rounds(NamedTuple):
-    """Measurements of a pool, one entry a round."""
+    """Measurements of a pool, one entry a round: over all engines, and seconds from a trainer's tensors to all acknowledgements."""
 
     rollout_tokens_per_s: tuple[float, ...]
-    """Sampled tokens of whole dialogues, over all engines."""
     offline_tokens_per_s: tuple[float, ...]
-    """The same prompts continued in one offline call per engine."""
     update_s: tuple[float, ...]
-    """Seconds from a trainer's tensors to every engine's acknowledgement."""
 
 
 def measure_rounds(settings: Settings, *, num_engines: int, engine_process: bool) -> Rounds:
     """Rolls out groups with the embedded user, then continues the same prompts with the same seeds in one offline call per engine."""
     from safetensors.torch import load_file
 
-    where = ", in a process of its own" if engine_process else ""
-    settings.progress(f"{num_engines} engine{'s' if num_engines > 1 else ''}{where}, {settings.repeats} rounds")
     folder, config = settings.folder(), RolloutConfig()
     sampling = Sampling(max_tokens=config.max_new_tokens, temperature=config.temperature)
 
@@ -113,11 +107,7 @@ def measure_rounds(settings: Settings, *, num_engines: int, engine_process: bool
 
 
 def measure(settings: Settings) -> Figures:
-    """Whole dialogues against the offline ceiling of the engines that served them.
-
-    The headline is one engine in a process of its own, where its users have a core to themselves. Engines that share their process with
-    their users sample more where all cores are engines'.
-    """
+    """Whole dialogues against the offline ceiling of the engines that served them; the headline is one engine in its own process."""
     one, two = (measure_rounds(settings, num_engines=num, engine_process=False) for num in (1, 2))
     ours, theirs = two.rollout_tokens_per_s, one.rollout_tokens_per_s
     found: Figures = {
@@ -146,13 +136,9 @@ def measure(settings: Settings) -> Figures:
 
 
 def measure_driver(settings: Settings) -> Figures:
-    """CPU time of this process, Ray's threads included, and bytes: for dialogues with a user that costs nothing, and for weight updates.
-
-    CPU time, so that other work on the machine does not change it. `docs/scaling.md` derives where the driver would saturate.
-    """
+    """CPU time of this process, Ray's threads included, and bytes: for dialogues with a user that costs nothing, and for weight updates."""
     # One update alone is too short for a clock of CPU time.
     folder, num, num_updates = settings.folder(), NUM_GROUPS * GROUP_SIZE, 10
-    settings.progress(f"{num} dialogues and {num_updates} updates on {DRIVER_ENGINES} engines, {settings.repeats} times")
 
     def run(number: int) -> tuple[float, float, float]:
         started = time.process_time()
@@ -173,7 +159,6 @@ def measure_driver(settings: Settings) -> Figures:
 
     with make_pool(settings, folder, EchoUser, num_engines=DRIVER_ENGINES) as pool:
         dialogue_ms, kilobytes, update_ms = zip(*repeated(run, settings.repeats), strict=True)
-    settings.progress(f"{LARGE_MB} MiB of weights, {settings.repeats} times")
     weights = [(f"w{i}", torch.randn(1 << 22)) for i in range(LARGE_MB // 16)]
     return {
         "driver.cpu_ms_per_dialogue": Figure.of(dialogue_ms),

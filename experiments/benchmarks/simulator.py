@@ -43,7 +43,6 @@ class TimedUser(RuleUser):
     cpu_s, num_answers = 0.0, 0
 
     def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """The user's answer."""
         started = time.process_time()
         reaction = super().answer(dialogue, reply)
         self.cpu_s += time.process_time() - started
@@ -55,7 +54,6 @@ def measure(settings: Settings) -> Figures:
     """Answers of the embedded user to scripted agents, on one core; other scenarios in every repeat."""
 
     def rate(number: int) -> float:
-        settings.progress(f"repeat {number} of {settings.repeats}")
         user = TimedUser(RuleUserConfig(register=Register.WORLD))
         list(dialogues(16, 4, seed=number, user=user))
         return user.num_answers / user.cpu_s
@@ -69,7 +67,6 @@ def measure_teacher(settings: Settings) -> Figures:
     from experiments.config import DEFAULT_KINDS
 
     def cost(seed: int) -> float:
-        settings.progress(f"run {seed + 1} of {settings.repeats}")
         trace = simulate("S2_slow", DEFAULT_KINDS["teacher"], seed=seed)
         return 1e6 * trace.teacher_cpu_s / sum(map(len, trace.tasks))
 
@@ -84,22 +81,16 @@ def delay_of(key: str, *, median_s: float = 0.15, p99_s: float = 1.2) -> float:
 
 
 class SlowUser:
-    """The embedded user as slow as a language model; `seconds` holds the time of its reactions.
-
-    Args:
-        one_at_a_time: hears one dialogue at a time.
-    """
+    """The embedded user as slow as a language model; `seconds` holds the time of its reactions."""
 
     def __init__(self, *, one_at_a_time: bool = False) -> None:
         self._user, self._turn = make_user("rule", RuleUserConfig()), asyncio.Semaphore(1 if one_at_a_time else NUM_DIALOGUES)
         self.seconds = 0.0
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
-        """At once."""
         return await self._user.open(scenario, difficulty, seed=seed)
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """As the embedded user, after a delay."""
         async with self._turn:
             started = time.perf_counter()
             await asyncio.sleep(delay_of(f"/{dialogue.scenario.scenario_id}/{dialogue.seed}/{dialogue.num_replies}"))
@@ -118,7 +109,6 @@ def measure_slow(settings: Settings) -> Figures:
     chat = Chat(load_tokenizer(folder))
 
     def run_round(number: int) -> tuple[float, float, float]:
-        settings.progress(f"slow users, round {number} of {settings.repeats}")
         tasks = tasks_of_round(number, NUM_DIALOGUES, 1)
         pool.reset_cache()
         started = time.perf_counter()
@@ -138,11 +128,7 @@ def measure_slow(settings: Settings) -> Figures:
 async def play_in_lockstep(
     pool: RolloutPool, tasks: Sequence[TaskSpec], *, chat: Chat, one_at_a_time: bool = False
 ) -> tuple[int, float, float, float]:
-    """All dialogues turn by turn, with users at once or one after the other.
-
-    Returns:
-        Replies, and seconds: of the whole, in the engines, of the users' reactions.
-    """
+    """Plays all dialogues turn by turn; returns replies, and seconds: of the whole, in the engines, of the users' reactions."""
     from policy.config import RolloutConfig
     from policy.rollout.dialogue import RolloutContext, roll_out
     from policy.rollout.worker import Lockstep
@@ -173,11 +159,7 @@ async def play_in_lockstep(
 
 
 def num_replies(rollouts: Sequence[Rollout]) -> int:
-    """Replies in rollouts.
-
-    Raises:
-        RuntimeError: a dialogue broke.
-    """
+    """Replies in rollouts, none of which may have broken."""
     if broken := [rollout.dialogue.error for rollout in rollouts if rollout.dialogue.error]:
         raise RuntimeError(f"no dialogue may break in a benchmark, but {len(broken)} did; the first:\n{broken[0]}")
     return sum(rollout.dialogue.num_replies for rollout in rollouts)

@@ -1,12 +1,10 @@
 """Training: an optimiser step against TRL's on the same dialogues (speed, memory), and the logprobs of engine and trainer.
 
-`python -m experiments.benchmarks.training WHAT FOLDER` measures in a process of its own and prints JSON. TRL is optional
-(requirements/bench.txt).
+`python -m experiments.benchmarks.training` measures in a process of its own: JSON in its argument, JSON printed.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import ctypes
 import importlib
@@ -43,12 +41,10 @@ from simulator.reward import final_emotion
 def measure(settings: Settings) -> Figures:
     """The two sides take turns in one process for speed; for memory each repeat is a process forked before its first step."""
     sides = {"ours": "", "trl": "trl_"} if find_spec("trl") is not None else {"ours": ""}
-    settings.progress(f"tokens per second of {' and '.join(sides)}")
     speeds = run_measurement("speed", list(sides), settings)
     figures: Figures = {f"training.{prefix}tokens_per_s": Figure.of(speeds[side]) for side, prefix in sides.items()}
     for what, group in (("memory", "training"), ("wide-memory", "training.large_vocab")):
         for side, prefix in sides.items():
-            settings.progress(f"{what} of {side}")
             figures[f"{group}.{prefix}peak_mb"] = Figure.of(run_measurement(what, [side], settings)[side])
     if "trl" in sides:
         return figures | {"training.ratio": Figure.ratio(speeds["ours"], speeds["trl"])}
@@ -58,8 +54,8 @@ def measure(settings: Settings) -> Figures:
 
 def run_measurement(what: str, sides: Sequence[str], settings: Settings) -> dict[str, list[float]]:
     """One measurement by `main` in another process; every repeat by side."""
-    command = [sys.executable, "-m", "experiments.benchmarks.training", what, str(settings.folder()), "--sides", *sides]
-    command += ["--repeats", str(settings.repeats), "--threads", str(settings.threads)]
+    asked = {"what": what, "folder": str(settings.folder()), "sides": list(sides), "repeats": settings.repeats, "threads": settings.threads}
+    command = [sys.executable, "-m", "experiments.benchmarks.training", json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{what} of {' and '.join(sides)} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
@@ -99,11 +95,7 @@ def speeds(folder: Path, sides: list[str], repeats: int) -> dict[str, list[float
 
 
 def peaks(folder: Path, side: str, repeats: int, *, wide: bool) -> list[float]:
-    """MiB that a first optimiser step takes beyond the model and the batch.
-
-    Args:
-        wide: a small Qwen2 with Qwen2.5's vocabulary and random weights, instead of the policy.
-    """
+    """MiB that a first optimiser step takes beyond model and batch; `wide` is a small random Qwen2 with Qwen2.5's vocabulary."""
     model, tokenizer = load_model(folder)
     batch = real_batch(tokenizer, num_groups=2 if wide else 8)
     if wide:
@@ -113,7 +105,6 @@ def peaks(folder: Path, side: str, repeats: int, *, wide: bool) -> list[float]:
     step = make_step(side, model, tokenizer, batch, micro_rows=4 if wide else 8)
 
     def peak_mb(number: int) -> float:
-        """Of a process forked before any step was taken."""
         ctypes.CDLL("libc.so.6").malloc_trim(0)
         reading, writing = os.pipe()
         child = os.fork()
@@ -193,7 +184,6 @@ def measure_mismatch(settings: Settings) -> Figures:
 
     found: Figures = {}
     for dtype, key in ((EngineDtype.FLOAT32, "mismatch.fp32_mean_abs"), (EngineDtype.BFLOAT16, "mismatch.bf16_mean_abs")):
-        settings.progress(f"an engine in {dtype}")
         engine = make_engine(EngineConfig(engine=settings.engine, dtype=dtype), folder, max_context=512)
         try:
             found[key] = Figure.of(repeated(mean_difference, settings.repeats, warm_ups=0))
@@ -203,21 +193,14 @@ def measure_mismatch(settings: Settings) -> Figures:
 
 
 def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("speed", "memory", "wide-memory"))
-    parser.add_argument("folder", type=Path, help="the policy's")
-    parser.add_argument("--sides", nargs="+", choices=("ours", "trl"), default=["ours"])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    if options.what == "speed":
-        found = speeds(options.folder, options.sides, options.repeats)
+    """One measurement for `run_measurement`."""
+    asked = json.loads(sys.argv[1])
+    torch.set_num_threads(asked["threads"])
+    folder, sides, repeats = Path(asked["folder"]), asked["sides"], asked["repeats"]
+    if asked["what"] == "speed":
+        print(json.dumps(speeds(folder, sides, repeats)))
     else:
-        is_wide = options.what == "wide-memory"
-        found = {side: peaks(options.folder, side, options.repeats, wide=is_wide) for side in options.sides}
-    print(json.dumps(found))
+        print(json.dumps({side: peaks(folder, side, repeats, wide=asked["what"] == "wide-memory") for side in sides}))
 
 
 if __name__ == "__main__":

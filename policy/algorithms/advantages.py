@@ -7,12 +7,9 @@ Source: GRPO, arXiv 2402.03300, section 4.1; without division by the spread, Dr.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
 from simulator.reward import TURN_UNIT
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EPSILON = 1e-6
 """Added to a group's standard deviation (verl's value)."""
@@ -21,17 +18,13 @@ EPSILON = 1e-6
 def group_advantages(
     rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor, *, std_normalise: bool = True, leave_one_out: bool = False
 ) -> Tensor:
-    """Each reward minus its group's mean, over the group's unbiased (G - 1) standard deviation plus 1e-6.
+    """Each reward minus its group's mean, over the group's unbiased (G - 1) standard deviation plus 1e-6; [B] float64.
 
     Groups with fewer than two valid rollouts, or without any spread, have advantage 0: there is nothing to compare with.
 
     Args:
         std_normalise: False leaves the deviation undivided.
-        leave_one_out: takes the siblings' mean for the group's, undivided: with n valid, n / (n - 1) times the deviation from the group's
-            mean. It does not depend on the rollout itself, so the gradient is unbiased (RLOO, arXiv 2402.14740).
-
-    Returns:
-        [B] float64.
+        leave_one_out: takes the siblings' mean for the group's, undivided, so that the gradient is unbiased (RLOO, arXiv 2402.14740).
     """
     advantages_B = rewards_B.double().new_zeros(len(rewards_B))
     for group_id in group_ids_B.unique():
@@ -48,18 +41,8 @@ def group_advantages(
     return advantages_B
 
 
-# Turns -----------------------------------------------------------------------------------------------------------------------------
-
-
 def turn_returns(turn_rewards_BK: Tensor, valid_B: Tensor, *, discount: float) -> tuple[Tensor, Tensor]:
-    """Discounted return of each turn: sum_j discount^j r_(k+j) for turn k.
-
-    Args:
-        turn_rewards_BK: NaN where a rollout has no such turn.
-
-    Returns:
-        returns_BK, float64, and has_BK, bool: where a valid rollout has that turn.
-    """
+    """Discounted return of each turn, sum_j discount^j r_(k+j) for turn k (float64), and has_BK: where a valid rollout has that turn."""
     returns_BK = turn_rewards_BK.nan_to_num(0.0)
     for k in reversed(range(returns_BK.shape[1] - 1)):
         returns_BK[:, k] += discount * returns_BK[:, k + 1]
@@ -67,10 +50,7 @@ def turn_returns(turn_rewards_BK: Tensor, valid_B: Tensor, *, discount: float) -
 
 
 def turn_deviations(returns_BK: Tensor, has_BK: Tensor, group_ids_B: Tensor, *, leave_one_out: bool = False) -> tuple[Tensor, Tensor]:
-    """Each turn's return minus the mean of the same turn over the siblings that got so far.
-
-    Args:
-        leave_one_out: leaves the turn itself out of that mean.
+    """Each turn's return minus the mean of the same turn over the siblings that got so far, itself left out with `leave_one_out`.
 
     Returns:
         deviations_BK, float64, and compared_BK, bool: where at least two siblings got so far; elsewhere the deviation is 0.
@@ -89,31 +69,31 @@ def turn_deviations(returns_BK: Tensor, has_BK: Tensor, group_ids_B: Tensor, *, 
 
 
 def turn_advantages(
-    turn_rewards_BK: Tensor, group_ids_B: Tensor, valid_B: Tensor, *, discount: float, std_normalise: bool = True
+    turn_rewards_BK: Tensor,
+    group_ids_B: Tensor,
+    valid_B: Tensor,
+    *,
+    discount: float,
+    std_normalise: bool = True,
+    leave_one_out: bool = False,
 ) -> Tensor:
     """Each turn's deviation from its siblings' same turn, over the spread of these in the group.
 
     A reply answers for its own and later turns, not for earlier ones. The spread is the unbiased standard deviation about the
     turns' own means, pooled over the group's turns that at least two siblings reached: sqrt(sum of squared deviations / sum over turns of
-    (siblings there - 1)), the same estimator as for final rewards, so that `turn_credit` means the same in groups of every size.
-
-    Args:
-        turn_rewards_BK: NaN where a rollout has no such turn.
+    (siblings there - 1)), the same estimator as for final rewards.
 
     Returns:
         [B, K] float64; 0 where there is no turn, or no sibling's.
     """
     returns_BK, has_BK = turn_returns(turn_rewards_BK, valid_B, discount=discount)
-    advantages_BK, compared_BK = turn_deviations(returns_BK, has_BK, group_ids_B)
+    advantages_BK, compared_BK = turn_deviations(returns_BK, has_BK, group_ids_B, leave_one_out=leave_one_out)
     for group_id in group_ids_B.unique() if std_normalise else ():
         rows = group_ids_B == group_id
         freedom = (compared_BK[rows].sum(dim=0) - 1).clamp(min=0).sum()
         spread = (advantages_BK[rows].square().sum() / freedom.clamp(min=1)).sqrt()
         advantages_BK[rows] = advantages_BK[rows] / (spread + EPSILON)
     return advantages_BK
-
-
-# Tokens ----------------------------------------------------------------------------------------------------------------------------
 
 
 def to_tokens(advantages_B: Tensor, loss_mask_BT: Tensor) -> Tensor:
@@ -132,12 +112,9 @@ def turns_to_tokens(advantages_BK: Tensor, turn_ids_BT: Tensor, loss_mask_BT: Te
 
 
 def whiten(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Values under the mask with mean 0 and unbiased variance 1 over all of them; 0 elsewhere, and everywhere with fewer than two.
+    """Values under the mask as (value - mean) / sqrt(unbiased variance + 1e-8, verl's); 0 elsewhere, and everywhere with fewer than two.
 
-    Returns:
-        [B, T] float32; computed in float64, (value - mean) / sqrt(variance + 1e-8), verl's value.
-
-    Source: REINFORCE++, arXiv 2501.03262.
+    [B, T] float32, computed in float64. Source: REINFORCE++, arXiv 2501.03262.
     """
     whitened_BT = values_BT.double().new_zeros(values_BT.shape)
     if int(mask_BT.sum()) >= 2:
@@ -152,12 +129,8 @@ def token_rewards(
     """Rewards on the tokens they are paid for: 1 - `turn_credit` of the final one on a rollout's last sampled token, `turn_credit` of
     each change of emotion on the last token of the reply that brought it.
 
-    Turn rewards are paid in the unit of the final one, so a dialogue is paid by turns its final reward minus the worth of the user's
-    emotion at the start: undiscounted, turn credit changes when a reward comes, not which dialogue is the better one. (A reward for the
-    form of thoughts scales the two differently.)
-
-    Args:
-        turn_rewards_BK: NaN where a rollout has no such turn, or none that was answered.
+    Turn rewards are paid in the unit of the final one: undiscounted, turn credit changes when a reward comes, not which dialogue is the
+    better one.
 
     Returns:
         [B, T] float64; rows without a sampled token have none.
@@ -192,8 +165,7 @@ def gae(
 
     With t and t' a sampled token and the next one of the same rollout, however many of the user's are between them:
     delta_t = r_t + g V_t' - V_t and A_t = delta_t + g lam A_t', both ending with the last sampled token. g is `gamma` within a reply and
-    `gamma` x `turn_discount` where another reply begins. The user's words are neither an action nor a state: however long an answer is,
-    it costs no discount, and no reward is lost in it.
+    `gamma` x `turn_discount` where another reply begins. The user's words are neither an action nor a state and cost no discount.
 
     Args:
         values_BT: expected return before the token was sampled.

@@ -26,7 +26,7 @@ from simulator.reward import TURN_UNIT
 
 
 class Algorithm(PolicyLoss, abc.ABC):
-    """Mathematics on tensors: it knows neither model nor optimiser."""
+    """Mathematics on tensors, without a model or an optimiser."""
 
     compares_siblings = True
     """Whether a rollout is judged by its group, so that a group of one valid rollout, or without variance, teaches nothing."""
@@ -42,37 +42,42 @@ class Algorithm(PolicyLoss, abc.ABC):
         """
 
 
-class Grpo(Algorithm):
-    """A rollout's reward against its siblings', on each token it sampled, mixed with its turn's by `turn_credit`.
+def against_siblings(
+    algorithm: PolicyLoss, config: GrpoConfig | RlooConfig, batch: Batch, *, spread: Spread, leave_one_out: bool = False
+) -> Batch:
+    """The batch with each rollout's reward against its siblings', on each token it sampled, mixed with its turn's by `turn_credit`."""
+    rewarded, mask_BT = algorithm.penalise(batch), batch.loss_mask_BT
+    siblings, by_group = (batch.group_ids_B, batch.valid_B), spread is Spread.GROUP
 
-    Source: arXiv 2402.03300.
-    """
+    def over_batch(advantages_BT: Tensor) -> Tensor:
+        """Divided by their root mean square over the batch's trained tokens, for `normalise_by=batch`."""
+        if spread is not Spread.BATCH or not batch.num_trained:
+            return advantages_BT
+        return advantages_BT / (advantages_BT[mask_BT].square().mean().sqrt() + EPSILON)
+
+    advantages_B = group_advantages(rewarded.rewards_B, *siblings, std_normalise=by_group, leave_one_out=leave_one_out)
+    advantages_BT = over_batch(to_tokens(advantages_B, mask_BT))
+    if config.turn_credit > 0:
+        discount, turn_rewards_BK = config.turn_discount, rewarded.turn_rewards_BK
+        turns_BK = turn_advantages(turn_rewards_BK, *siblings, discount=discount, std_normalise=by_group, leave_one_out=leave_one_out)
+        if spread is Spread.NONE:
+            turns_BK = TURN_UNIT * turns_BK  # no spread takes the unit away
+        by_turn_BT = over_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, mask_BT))
+        advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
+    return replace(batch, advantages_BT=advantages_BT)
+
+
+class Grpo(Algorithm):
+    """A rollout's reward against its siblings', over the spread that `normalise_by` names. Source: arXiv 2402.03300."""
 
     config: GrpoConfig
 
     def add_advantages(self, batch: Batch) -> Batch:
-        """See `Algorithm`."""
-        config, rewarded = self.config, self.penalise(batch)
-        siblings, by_group = (batch.group_ids_B, batch.valid_B), config.normalise_by is Spread.GROUP
-        advantages_B = group_advantages(rewarded.rewards_B, *siblings, std_normalise=by_group)
-        advantages_BT = self._over_batch(to_tokens(advantages_B, batch.loss_mask_BT), batch)
-        if config.turn_credit > 0:
-            turns_BK = turn_advantages(rewarded.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=by_group)
-            if config.normalise_by is Spread.NONE:
-                turns_BK = TURN_UNIT * turns_BK  # no spread takes the unit away
-            by_turn_BT = self._over_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT), batch)
-            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
-        return replace(batch, advantages_BT=advantages_BT)
-
-    def _over_batch(self, advantages_BT: Tensor, batch: Batch) -> Tensor:
-        """Divided by their root mean square over the batch's trained tokens, for `normalise_by=batch`."""
-        if self.config.normalise_by is not Spread.BATCH or not batch.num_trained:
-            return advantages_BT
-        return advantages_BT / (advantages_BT[batch.loss_mask_BT].square().mean().sqrt() + EPSILON)
+        return against_siblings(self, self.config, batch, spread=self.config.normalise_by)
 
 
 class Rloo(Algorithm):
-    """A rollout's reward against its siblings', itself left out and undivided, mixed with its turn's; both in the final reward's unit.
+    """A rollout's reward against its siblings', itself left out and undivided; in the final reward's unit.
 
     Source: arXiv 2402.14740; the surrogate is clipped as for every algorithm here, which changes nothing strictly on policy.
     """
@@ -80,24 +85,15 @@ class Rloo(Algorithm):
     config: RlooConfig
 
     def add_advantages(self, batch: Batch) -> Batch:
-        """See `Algorithm`."""
-        config, rewarded = self.config, self.penalise(batch)
-        advantages_B = group_advantages(rewarded.rewards_B, batch.group_ids_B, batch.valid_B, leave_one_out=True)
-        advantages_BT = to_tokens(advantages_B, batch.loss_mask_BT)
-        if config.turn_credit > 0:
-            returns_BK, has_BK = turn_returns(rewarded.turn_rewards_BK, batch.valid_B, discount=config.turn_discount)
-            turns_BK, _ = turn_deviations(returns_BK, has_BK, batch.group_ids_B, leave_one_out=True)
-            by_turn_BT = turns_to_tokens(TURN_UNIT * turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
-            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
-        return replace(batch, advantages_BT=advantages_BT)
+        return against_siblings(self, self.config, batch, spread=Spread.NONE, leave_one_out=True)
 
 
 class ReinforcePP(Algorithm):
     """A rollout's reward on each token it sampled, mixed with its turn's; each whitened over the batch's trained tokens.
 
-    With a KL in the reward, a token answers for its own and for those after it, not for those before.
+    A KL in the reward counts for its own token and those before it. Undiscounted, as published.
 
-    Source: arXiv 2501.03262; with `group_baseline` the variant that it calls REINFORCE++-baseline. Undiscounted, as published.
+    Source: arXiv 2501.03262; with `group_baseline` the variant that it calls REINFORCE++-baseline.
     """
 
     config: ReinforcePPConfig
@@ -107,7 +103,6 @@ class ReinforcePP(Algorithm):
         self.compares_siblings = config.group_baseline
 
     def add_advantages(self, batch: Batch) -> Batch:
-        """See `Algorithm`."""
         config, compared_B, scores_B = self.config, batch.valid_B, batch.rewards_B.nan_to_num(0.0)
         if config.group_baseline:
             num_valid_B = ((batch.group_ids_B[:, None] == batch.group_ids_B) & batch.valid_B).sum(dim=1)
@@ -126,9 +121,7 @@ class ReinforcePP(Algorithm):
 
 
 class Ppo(Algorithm):
-    """Generalised advantage estimates over a critic's values, whitened over the batch's trained tokens.
-
-    A KL in the reward is paid token by token.
+    """Generalised advantage estimates over a critic's values, whitened over the batch's trained tokens; a KL is paid by token.
 
     Source: arXiv 1707.06347, with GAE (arXiv 1506.02438) along the sampled tokens.
     """
@@ -138,7 +131,6 @@ class Ppo(Algorithm):
     needs_critic = True
 
     def add_advantages(self, batch: Batch) -> Batch:
-        """See `Algorithm`."""
         config, mask_BT = self.config, batch.loss_mask_BT
         assert batch.values_BT is not None, "PPO needs the critic's values"
         rewards_BT = token_rewards(batch.rewards_B, batch.turn_rewards_BK, batch.turn_ids_BT, mask_BT, turn_credit=config.turn_credit)

@@ -32,16 +32,12 @@ METRICS = (
 
 
 class Critic:
-    """A value head on a trunk of its own or on the policy's, with its optimiser.
-
-    The head starts at zero, so an untrained critic expects nothing.
+    """A value head, at first zero, on a trunk of its own or on the policy's, with its optimiser.
 
     Args:
         learner: how batches are cut, the optimiser's settings, the device.
         model: whose hidden states are read; a model of its own unless `config.critic` is shared, then the one being trained.
 
-    Raises:
-        ValueError: the layers of a model of its own cannot be recomputed although `learner.gradient_checkpointing` asks for it.
     """
 
     def __init__(self, config: PpoConfig, learner: LearnerConfig, model: PreTrainedModel) -> None:
@@ -60,13 +56,11 @@ class Critic:
             self._own.parameters(), lr=config.critic_lr, betas=(learner.beta1, learner.beta2), weight_decay=learner.weight_decay
         )
         self.num_updates = 0
-        """Batches learned from."""
         self._means, self._grad_norms, self._seconds = TokenMeans(), list[float](), 0.0
-        self._total_norm = torch.zeros(())
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether the policy waits until the critic has learned from more batches."""
+        """Whether the policy still waits for the critic."""
         return self.num_updates < self.config.critic_warmup_steps
 
     @torch.no_grad()
@@ -94,11 +88,7 @@ class Critic:
         """Leaves the gradient of the mean loss over all trained tokens for `step`; returns why it cannot be used, or nothing.
 
         The loss is half the squared error, of the value or of the value held within `value_clip` of the old one, whichever is larger; a
-        `value_clip` of 0 sets no limit. A shared trunk gets `value_coef` of the gradient, on top of that of the policy's own loss, and
-        none in the warm-up.
-
-        Args:
-            batch: with `values_BT` and `returns_BT`.
+        `value_clip` of 0 sets no limit. A shared trunk gets `value_coef` of the gradient, and none in the warm-up.
         """
         assert batch.returns_BT is not None and batch.values_BT is not None, "a critic needs values and returns"
         began, loss, clip = time.perf_counter(), 0.0, self.config.value_clip
@@ -122,13 +112,8 @@ class Critic:
         self._grad_norms.append(grad_norm := float(self._total_norm))
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return ""
-        reason = why_not_finite(
-            batch,
-            {"critic's value before the update": batch.values_BT, "return": batch.returns_BT},
-            [] if math.isfinite(loss) else [batch],
-            score=lambda rows: self.values(rows)[rows.loss_mask_BT],
-            gradients=((name, parameter.grad) for name, parameter in self._own.named_parameters()),
-        )
+        columns = {"critic's value before the update": batch.values_BT, "return": batch.returns_BT}
+        reason = why_not_finite(batch, columns, ((name, parameter.grad) for name, parameter in self._own.named_parameters()))
         return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
 
     def step(self) -> None:
@@ -171,11 +156,7 @@ class Critic:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`.
-
-        Raises:
-            ValueError: the state is of a critic of another kind.
-        """
+        """Restores `state_dict()`; a ValueError refuses that of a critic of another kind."""
         if state["kind"] != self.config.critic.value:
             raise ValueError(f"algorithm.critic must be {state['kind']} as in the checkpoint, got {self.config.critic.value}")
         self._own.load_state_dict(state["weights"])

@@ -1,8 +1,7 @@
 """The policy loss: surrogate, correction, aggregation, KL to a reference and entropy bonus, with the coefficients that adapt.
 
-Throughout, A is a token's advantage, r = exp(logp - logp_old) its probability now over that before the update, and N the trained tokens
-of a micro-batch in row-major order. Three policies meet in a token: the one that sampled it (rollout, the engine's), the trainer's before
-the update (old) and the trainer's now.
+A is a token's advantage, r = exp(logp - logp_old) its probability now over that before the update, N the trained tokens of a micro-batch in
+row-major order. Three policies meet in a token: that of the engine (rollout), the trainer's before the update (old) and the trainer's now.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from policy.batch import Batch
-from policy.config import Aggregation, KlEstimator, KlPlace, LearnerConfig, PolicyLossConfig, Surrogate
+from policy.config import Aggregation, KlEstimator, KlPlace, PolicyLossConfig, Surrogate
 from policy.metrics import MAX_LOG_RATIO, k3
 from simulator.reward import TURN_UNIT
 
@@ -30,10 +29,8 @@ def surrogate(
     ppo: max(-A r, -A clip(r, 1 - low, 1 + high)), the pessimistic one of the plain and the clipped loss. Where A < 0 that is unbounded in
         r; a dual clip c > 1 bounds it by -c A.
     gspo: the same with one ratio for all tokens of a dialogue, s = exp(mean_t (logp - logp_old)), the geometric mean of theirs. Each
-        token's ratio is sg(s) p / sg(p), sg stopping the gradient: its value is s and its gradient that of its own logprob, so that the
-        advantages of a dialogue's tokens may differ. With equal ones and a mean over the dialogue this is the loss by sequences.
-    cispo: -sg(min(r, 1 + high)) A logp, REINFORCE with a bounded importance weight, so that no token loses its gradient. The weight has no
-        lower bound, as in the paper's runs (its formula has one, which they set so low that it never held) and in TRL.
+        token's ratio is sg(s) p / sg(p), sg stopping the gradient: its value is s and its gradient that of its own logprob.
+    cispo: -sg(min(r, 1 + high)) A logp, REINFORCE with an importance weight bounded above, so that no token loses its gradient.
     clip_cov: ppo without the selected tokens, some of those whose covariance with the advantage drives entropy down.
     kl_cov: -A r, plus coef abs(logp - logp_old) on the selected tokens, those of the highest covariance; nothing is clipped.
 
@@ -97,32 +94,20 @@ class PolicyLoss:
         self.config = config
         self.kl_coef = config.kl_coef
         """Weight of the KL in force."""
-        self._entropy_coef = config.entropy_coef
-        self._entropy = math.nan
-        """Of the latest update, nats per token."""
-        self._num_picks = 0
-        """Optimiser steps whose tokens were picked at random."""
+        self._entropy_coef, self._entropy = config.entropy_coef, math.nan
+        self._num_picks = 0  # optimiser steps whose tokens were picked at random
         self.needs_reference = config.kl_coef > 0
-        """Whether a reference policy is kept."""
         self.selects = config.policy_loss in (Surrogate.CLIP_COV, Surrogate.KL_COV)
         """Whether some tokens of an optimiser step are treated separately, for which `select` needs the logprobs before the update."""
         self._kl_in_reward = self.needs_reference and config.kl_in is KlPlace.REWARD
 
-    def require(self, learner: LearnerConfig) -> None:
-        """Raises ValueError where the loss cannot do its work with these settings of the optimiser step."""
-        self.config.require(learner)
-
     @property
     def entropy_coef(self) -> float:
-        """Weight of the entropy bonus in force: where it has a target, none while entropy was last seen above. Above 0 the loss
-        differentiates the entropies.
-        """
+        """Weight of the entropy bonus in force: where it has a target, none while entropy was last seen above."""
         return 0.0 if self.config.entropy_target and self._entropy > self.config.entropy_target else self._entropy_coef
 
     def token_penalties(self, batch: Batch) -> Tensor:
-        """What the KL to the reference takes off the reward at each token, [B, T]: `kl_coef` times logp - logp_ref (k1, nats) under the
-        policy that sampled it; 0 where it is not in the reward.
-        """
+        """What the KL to the reference takes off the reward at each token, [B, T]: `kl_coef` times logp_rollout - logp_ref (k1, nats)."""
         return self.kl_coef * self._kls(batch) if self._kl_in_reward else batch.rollout_logprobs_BT.new_zeros(batch.loss_mask_BT.shape)
 
     def penalise(self, batch: Batch) -> Batch:
@@ -149,10 +134,9 @@ class PolicyLoss:
         """The batch of one optimiser step with the tokens marked that clip_cov or kl_cov picks; the same for other surrogates.
 
         Entropy changes by about minus the step size times the covariance of logprob and advantage, and a few tokens make up most of it.
-        They are picked out of all tokens of an optimiser step, by their logprobs before the update, so that neither the cut into
-        micro-batches nor their order has a part in it. (The authors' code picks out of a micro-batch, by the present logprobs.) kl_cov
-        picks the `cov_share` of tokens of highest covariance; clip_cov as many at random of those with `cov_low` < covariance < `cov_high`.
-        At least one is picked, if there is any.
+        They are picked out of all tokens of an optimiser step, by their logprobs before the update (the authors' code: of a micro-batch,
+        by the present ones). kl_cov picks the `cov_share` of highest covariance, at least one token; clip_cov as many at random of those
+        with `cov_low` < covariance < `cov_high`.
 
         Args:
             logprobs: by the present weights, [B, T]; clip_cov picks no token that the clip already holds, which has no gradient to lose.
@@ -194,13 +178,12 @@ class PolicyLoss:
         """The surrogate, plus `kl_coef` times the KL to the reference, minus `entropy_coef` times the entropy, all weighted equally.
 
         Corrected for the engine, a token's surrogate is weighted by min(p_old / p_rollout, cap), detached: it then counts as if the trainer
-        had sampled it. The surrogate's ratio is now / old. Where the rollout policy itself is taken for the old one, that ratio holds all
-        of it already, and a weight on top would count it twice.
+        had sampled it.
 
         Args:
             logprobs_N: by the weights being trained, nats at the sampling temperature; carries the gradient.
             entropies_N: exact, nats; carries a gradient where `entropy_coef` is above 0.
-            batch: a micro-batch of whole rows with advantages, on the same device.
+            batch: a micro-batch with advantages.
 
         Returns:
             The loss summed over tokens, to be divided by `denominator`, and metrics by token, [N] each.
@@ -252,10 +235,9 @@ class PolicyLoss:
     def observe(self, batch: Batch, metrics: Mapping[str, float], *, stepped: bool = True) -> dict[str, float]:
         """Adapts to an update that is done and to its metrics; returns further metrics, with the coefficients of the update.
 
-        The KL's coefficient is multiplied by 1 + clip(kl / target - 1, +-0.2) min(1, dialogues / horizon): within `kl_horizon` dialogues it
-        can change by about a fifth, which is also the most that one update changes it by: unbounded, one low KL could take it to 0, from
-        where nothing multiplies it back. The entropy bonus's goes a step up where entropy is at or below its target, else down, within
-        [0, `entropy_coef_max`]. A NaN changes neither.
+        The KL's coefficient is multiplied by 1 + clip(kl / target - 1, +-0.2) min(1, dialogues / horizon), at most a fifth an update: one
+        low KL must not take it to 0, from where nothing multiplies it back. The entropy bonus's goes a step up where entropy is at or below
+        its target, else down, within [0, `entropy_coef_max`]. A NaN changes neither.
 
         Args:
             stepped: whether the update changed the policy; otherwise (the critic warms up, or every step was skipped) nothing adapts.
@@ -276,13 +258,11 @@ class PolicyLoss:
             step = config.entropy_coef_step if entropy <= config.entropy_target else -config.entropy_coef_step
             self._entropy_coef, self._entropy = min(max(self._entropy_coef + step, 0.0), config.entropy_coef_max), entropy
         if config.corrects:
-            mean, square = metrics.get("training/correction_mean", math.nan), metrics.get("training/correction_square", math.nan)
             found |= {
-                "training/correction_mean": mean,
-                "training/correction_square": square,
-                "training/correction_truncated": metrics.get("training/correction_truncated", math.nan),
-                "training/correction_effective_share": mean**2 / square if square > 0 else math.nan,
+                key: metrics.get(key, math.nan) for key in (f"training/correction_{which}" for which in ("mean", "square", "truncated"))
             }
+            mean, square = found["training/correction_mean"], found["training/correction_square"]
+            found["training/correction_effective_share"] = mean**2 / square if square > 0 else math.nan
         return found
 
     def state_dict(self) -> dict[str, Any]:

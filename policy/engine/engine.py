@@ -69,24 +69,14 @@ class EngineError(RuntimeError):
 
 _Ask = list[tuple[Request, "asyncio.Future[Completion]"]]
 """Requests to admit together, each with the future that waits for it."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A function to call between replies."""
-
-    function: Callable[[], Any]
-    future: concurrent.futures.Future[Any]
+_Call = tuple[Callable[[], Any], concurrent.futures.Future[Any]]
+"""A function to call between replies, and the future of its result."""
 
 
 class Engine(abc.ABC):
-    """An engine in this process. All access to the model is on one thread, which takes work from a queue.
+    """An engine in this process. All access to the model is on one thread, which takes requests and calls from a queue, in order.
 
-    Consumes requests and calls, in order. A call (new weights, a score) waits until the running replies are done, so every completion is
-    of one policy version.
-
-    Raises:
-        RuntimeError: it did not start in time.
+    A call (new weights, a score) waits until the running replies are done, so every completion is of one policy version.
     """
 
     name: str
@@ -113,9 +103,7 @@ class Engine(abc.ABC):
             self._call(self._start).result(start_timeout_s)
         except TimeoutError as error:
             self.close(wait=False)
-            raise RuntimeError(
-                f"the {self.name} engine must answer within policy.start_timeout_s, got nothing in {start_timeout_s:g} s"
-            ) from error
+            raise RuntimeError(f"the {self.name} engine must answer within policy.start_timeout_s={start_timeout_s:g} s") from error
         except BaseException:
             self.close()
             raise
@@ -146,8 +134,7 @@ class Engine(abc.ABC):
 
         Raises:
             ValueError: they are not those of this model, which keeps its own.
-            EngineError: it did not take them in time, or only half of them: it is broken from then on.
-            WeightFileError: they cannot be read.
+            EngineError, WeightFileError: they did not arrive in time, or whole: the engine is broken from then on.
         """
         # Imports torch, which agents behind a server do without.
         from policy.engine.weights import PROBE_IDS, WeightAck, WeightFileError, require_names
@@ -173,7 +160,6 @@ class Engine(abc.ABC):
         return await self._in_time(lambda: self._score(token_ids), "score a dialogue")
 
     async def reset_cache(self) -> None:
-        """Forgets all cached prefixes."""
         await self._in_time(self._reset_cache, "forget its cached prefixes")
 
     def close(self, *, wait: bool = True) -> None:
@@ -191,16 +177,14 @@ class Engine(abc.ABC):
     def _start(self) -> None: ...
 
     @abc.abstractmethod
-    def _admit(self, request_id: int, request: Request) -> None:
-        """Takes up a request; raises ValueError for one that it cannot."""
+    def _admit(self, request_id: int, request: Request) -> None: ...
 
     @abc.abstractmethod
     def _step(self) -> list[tuple[int, Completion]]:
         """Computes for a while and returns finished completions by request."""
 
     @abc.abstractmethod
-    def _drop(self, request_ids: list[int]) -> None:
-        """Forgets requests that were cancelled."""
+    def _drop(self, request_ids: list[int]) -> None: ...
 
     @abc.abstractmethod
     def _expected_names(self) -> Collection[str]: ...
@@ -233,9 +217,9 @@ class Engine(abc.ABC):
             raise EngineError(f"the {self.name} engine must {task} within policy.load_timeout_s={self._load_timeout_s:g} s") from error
 
     def _call(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        call = _Call(function, concurrent.futures.Future())
-        self._put(call)
-        return call.future
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._put((function, future))
+        return future
 
     def _put(self, item: _Ask | _Call) -> None:
         with self._door:
@@ -254,14 +238,15 @@ class Engine(abc.ABC):
                     continue
                 if item is None:
                     break
-                if isinstance(item, _Call):
+                if isinstance(item, tuple):
                     while self._waiting:
                         self._advance()
-                    if item.future.set_running_or_notify_cancel():
+                    function, result = item
+                    if result.set_running_or_notify_cancel():
                         try:
-                            item.future.set_result(item.function())
+                            result.set_result(function())
                         except Exception as error:  # noqa: BLE001 - the caller's to judge
-                            item.future.set_exception(error)
+                            result.set_exception(error)
                     continue
                 # All of them wait before the first is admitted: if the engine breaks here, it fails them all.
                 taken = {next(self._ids): pair for pair in item}
@@ -273,7 +258,19 @@ class Engine(abc.ABC):
                         self._deliver([(request_id, error)])
         except Exception as error:  # noqa: BLE001 - the thread's end: every waiting request gets the error
             self._error = error
-        self._fail_waiting()
+        self._stepping_since = None
+        stopped = EngineError(f"the {self.name} engine stopped")
+        stopped.__cause__ = self._error
+        with self._door:
+            self._closed = True
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, tuple):
+                if item[1].set_running_or_notify_cancel():
+                    item[1].set_exception(stopped)
+            else:
+                self._waiting.update({next(self._ids): future for _, future in item or ()})
+        self._deliver([(request_id, stopped) for request_id in self._waiting])
         self._stop()
 
     def _advance(self) -> None:
@@ -305,18 +302,3 @@ class Engine(abc.ABC):
         for loop, replies in by_loop.items():
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, replies)
-
-    def _fail_waiting(self) -> None:
-        self._stepping_since = None
-        error = EngineError(f"the {self.name} engine stopped")
-        error.__cause__ = self._error
-        with self._door:
-            self._closed = True
-        while not self._inbox.empty():
-            item = self._inbox.get()
-            if isinstance(item, _Call):
-                if item.future.set_running_or_notify_cancel():
-                    item.future.set_exception(error)
-            else:
-                self._waiting.update({next(self._ids): future for _, future in item or ()})
-        self._deliver([(request_id, error) for request_id in self._waiting])

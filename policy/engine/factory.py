@@ -24,9 +24,6 @@ CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> Engine:
     """Builds the engine that `config.engine` names and waits until it answers.
 
-    Args:
-        max_context: tokens of the longest dialogue.
-
     Raises:
         ValueError: see `check_engine`, or vLLM is asked for and cannot be imported.
         RuntimeError: it did not start.
@@ -53,9 +50,6 @@ def vllm_remedy() -> str:
     return f"pip install -r requirements/{'cpu' if metadata.version('torch').endswith('+cpu') else 'gpu'}.txt"
 
 
-# The model -------------------------------------------------------------------------------------------------------------------------
-
-
 def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
     """Raises ValueError for a model that is not there or made for shorter dialogues, or where vLLM is asked for and not installed."""
     from policy.model import num_positions
@@ -80,9 +74,6 @@ def check_weight_files(config: EngineConfig, model_folder: str | Path) -> None:
         )
 
 
-# Memory and GPUs -------------------------------------------------------------------------------------------------------------------
-
-
 def check_capacity(
     rollout: RolloutConfig,
     engine: EngineConfig,
@@ -91,13 +82,10 @@ def check_capacity(
     *,
     learner_device: str = "cpu",
 ) -> None:
-    """Refuses engines for which there is no room.
+    """Raises ValueError where this machine lacks memory or GPUs for the engines, or settings of different groups contradict each other.
 
     Args:
         model_folder: of their weights; None where that is not known yet, which counts as none.
-
-    Raises:
-        ValueError: this machine lacks memory or GPUs for them, or settings of different groups contradict each other.
     """
     if rollout.deterministic and engine.engine_process:
         # Such an engine begins before it has a whole batch.
@@ -133,26 +121,15 @@ def check_capacity(
                 f"engines together, got {engine.gpu_memory_share:g} for each; set policy.gpu_memory_share={fitting:g}{remedy}"
             )
     if not gpus and not cluster.address:
-        _check_memory(rollout, engine, model_folder)
-
-
-def _check_memory(rollout: RolloutConfig, engine: EngineConfig, model_folder: Path | None) -> None:
-    """Raises ValueError when engines on the CPU of this machine, with their weights and caches, need more memory than is free."""
-    num_weights = sum(prod(header["shape"]) for header in headers(model_folder).values()) if model_folder else 0
-    # 900 MiB an engine on a CPU and 400 for another process were measured with the embedded policy. Weights are there twice while
-    # they are replaced.
-    each_mb = 900 + 400 * engine.engine_process + engine.kv_cache_mb + 2 * (num_weights * engine.dtype.num_bytes >> 20)
-    free_mb, needed_mb = free_bytes() >> 20, rollout.num_engines * each_mb
-    if each_mb > free_mb:
-        raise ValueError(
-            f"policy.kv_cache_mb must leave the engines room in memory, got {engine.kv_cache_mb!r}: each needs about {each_mb} MiB "
-            f"and {free_mb} MiB are free; lower it"
-        )
-    if needed_mb > free_mb:
-        raise ValueError(
-            f"rollout.num_engines must fit into memory with policy.kv_cache_mb={engine.kv_cache_mb} of cache each ({needed_mb} MiB, "
-            f"{free_mb} MiB free), got {rollout.num_engines!r}; lower one of them"
-        )
+        num_weights = sum(prod(header["shape"]) for header in headers(model_folder).values()) if model_folder else 0
+        # 900 MiB an engine on a CPU and 400 for another process were measured with the embedded policy. Weights are there twice while
+        # they are replaced.
+        each_mb = 900 + 400 * engine.engine_process + engine.kv_cache_mb + 2 * (num_weights * engine.dtype.num_bytes >> 20)
+        if rollout.num_engines * each_mb > (free_mb := free_bytes() >> 20):
+            raise ValueError(
+                f"policy.kv_cache_mb must leave rollout.num_engines={rollout.num_engines} engines room, got {engine.kv_cache_mb!r}: "
+                f"each needs about {each_mb} MiB of memory and {free_mb} MiB are free; lower one of the two"
+            )
 
 
 def engines_of_a_gpu(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
@@ -161,10 +138,7 @@ def engines_of_a_gpu(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
 
 
 def engines_on(device: str, rollout: RolloutConfig, cluster: ClusterConfig) -> int:
-    """How many engines compute on a GPU of this machine, at most, as a local Ray assigns them: the first that has room.
-
-    0 on another Ray, which may have GPUs elsewhere or none of this machine's.
-    """
+    """How many engines compute on a GPU of this machine, at most, as a local Ray assigns them: the first with room. 0 on another Ray."""
     if cluster.address or not cluster.gpus_per_engine or not device.startswith("cuda"):
         return 0
     return engines_of_a_gpu(rollout, cluster) if gpu_number(device) < gpus_taken(rollout, cluster) else 0
@@ -206,13 +180,10 @@ def free_bytes() -> int:
         if controllers and "memory" not in controllers.split(","):
             continue
         limit_file, used_key = ("memory.limit_in_bytes", "total_rss") if controllers else ("memory.max", "anon")
-        root = CGROUP / "memory" if controllers else CGROUP
-        group = root / path.strip("/")
+        group = CGROUP / ("memory" if controllers else "") / path.strip("/")
         # A container may see its own group as the outermost, and for itself a path that does not exist.
         for folder in (group, *group.parents):
             with suppress(OSError, ValueError):  # no such file, or `max` in it
-                if folder.is_relative_to(root):
-                    limit = int((folder / limit_file).read_text())
-                    used = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-                    left.append(limit - int(used.get(used_key, 0)))
+                limit = int((folder / limit_file).read_text())
+                left.append(limit - int(dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())[used_key]))
     return max(0, min(left))

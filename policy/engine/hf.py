@@ -57,14 +57,8 @@ class HFEngine(Engine):
         position_ids_BT = (attention_BT.cumsum(dim=1) - 1).clamp(min=0)
         cache, running = None, rows
         while running:
-            output = self._model(
-                input_ids=input_ids_BT,
-                attention_mask=attention_BT,
-                position_ids=position_ids_BT,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
+            inputs = {"input_ids": input_ids_BT, "attention_mask": attention_BT, "position_ids": position_ids_BT}
+            output = self._model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = output.past_key_values
             self._progressed()
             for row, logits_V in zip(running, output.logits[:, -1].float(), strict=True):
@@ -79,17 +73,8 @@ class HFEngine(Engine):
             input_ids_BT = torch.tensor([[row.token_ids[-1]] for row in running], device=self._device)
             attention_BT = torch.nn.functional.pad(attention_BT, (0, 1), value=1)
             position_ids_BT = position_ids_BT[:, -1:] + 1
-        completions = [
-            Completion(
-                token_ids=tuple(row.token_ids),
-                logprobs=tuple(row.logprobs),
-                text=self._chat.decode(row.token_ids),
-                finish_reason=row.finish_reason,
-                policy_version=self.policy_version,
-            )
-            for row in rows
-        ]
-        return list(zip(ids, completions, strict=True))
+        version = self.policy_version
+        return [(request_id, row.completion(self._chat, version)) for request_id, row in zip(ids, rows, strict=True)]
 
     def _drop(self, request_ids: list[int]) -> None:
         for request_id in request_ids:
@@ -128,6 +113,10 @@ class _Row:
         self.finish_reason = ""
         self._sampling, self._stop_ids = request.sampling, stop_ids
         self._generator = torch.Generator(device=device).manual_seed(request.seed)
+
+    def completion(self, chat: Chat, policy_version: int) -> Completion:
+        ids, logprobs, text = tuple(self.token_ids), tuple(self.logprobs), chat.decode(self.token_ids)
+        return Completion(token_ids=ids, logprobs=logprobs, text=text, finish_reason=self.finish_reason, policy_version=policy_version)
 
     def sample(self, logits_V: Tensor) -> None:
         temperature = self._sampling.temperature

@@ -23,13 +23,10 @@ end_with_parent()
 
 
 def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
-    """Imports vLLM with the environment that it, and Triton under it, read.
+    """Imports vLLM with the environment that it, and Triton under it, read. ImportError, OSError or RuntimeError where it does not fit.
 
     Args:
         dtype: of an engine of this process; None where there will be none.
-
-    Raises:
-        ImportError, OSError, RuntimeError: it is not installed or does not fit the other packages.
     """
     import torch
 
@@ -60,11 +57,7 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
 class VLLMEngine(Engine):
     """A vLLM engine and the thread that steps it.
 
-    Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores. Prefixes are cached, and forgotten
-    with every update of the weights.
-
-    Raises:
-        RuntimeError: it did not start, for example for want of memory.
+    Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores.
     """
 
     name = "vllm"
@@ -102,11 +95,8 @@ class VLLMEngine(Engine):
             arguments["gpu_memory_utilization"] = config.gpu_memory_share or 0.01
         else:
             # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
-            arguments |= {
-                "enforce_eager": True,
-                "enable_chunked_prefill": False,
-                "max_num_batched_tokens": max(2048, self._max_context + 1),
-            }
+            arguments |= {"enforce_eager": True, "enable_chunked_prefill": False}
+            arguments["max_num_batched_tokens"] = max(2048, self._max_context + 1)
         if config.engine_process:
             os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # not a copy of a process with threads
         try:
@@ -195,8 +185,7 @@ class VLLMEngine(Engine):
 
 def too_little_memory(error: Exception, config: EngineConfig, *, on_cpu: bool) -> str:
     """A rule about the setting that vLLM found too small or too large; empty for an error that vLLM (0.32) or torch words otherwise."""
-    signs = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
-    if not any(sign in str(error) for sign in signs):
+    if not any(sign in str(error) for sign in ("KV cache", "memory for the cache", "Free memory on device", "CUDA out of memory")):
         return ""
     if on_cpu or not config.gpu_memory_share:
         return f"policy.kv_cache_mb must hold a whole dialogue and be free, got {config.kv_cache_mb!r}"

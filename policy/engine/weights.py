@@ -1,12 +1,7 @@
-"""New weights on their way from the trainer into the engines, and the proof that all of them arrived.
-
-They travel through Ray's object store (rpc) or by a shared folder (file). Either way an engine takes them between two replies, in one call
-on its own thread: running replies finish, the weights are replaced, cached prefixes are forgotten, the version is set, a probe is scored.
-"""
+"""New weights on their way from the trainer into the engines, and the proof that all of them arrived: a checksum and a scored probe."""
 
 from __future__ import annotations
 
-import json
 import socket
 import uuid
 import zlib
@@ -21,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from policy.config import EngineConfig, EngineDtype, WeightTransport
-from policy.files import INDEX, as_os_error, flush, headers
+from policy.files import as_os_error, flush, headers
 
 TIED_HEAD = "lm_head.weight"
 """A trainer may send it or not when the output head is the embedding; engines derive it."""
@@ -45,10 +40,6 @@ class PackedWeights:
     def names(self) -> Sequence[str]:
         return tuple(self.arrays)
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
-
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Copies: arrays from an object store are read-only, which torch cannot express."""
         for name, array in self.arrays.items():
@@ -67,16 +58,11 @@ class WeightFile:
     version: int
     path: str
     names: Sequence[str]
-    num_bytes: int
     checksum: int
     """Of the tensors as they were packed: a file damaged since then has another."""
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Read one after the other, so that a reader holds one parameter at a time.
-
-        Raises:
-            WeightFileError: the file is not there or not whole, as this machine sees it.
-        """
+        """Read one after the other, so that a reader holds one parameter at a time; WeightFileError for a missing or damaged file."""
         try:
             with safe_open(self.path, framework="pt") as file:
                 for name in self.names:
@@ -117,11 +103,7 @@ def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int) -
 
 
 def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFile:
-    """Writes a file under another name and renames it, so that it is whole wherever it is, even after a loss of power.
-
-    Raises:
-        OSError: there is no room, or the folder cannot be written.
-    """
+    """Writes a file under another name and renames it, so that it is whole even after a loss of power; OSError for a full disk."""
     path, unfinished = folder / name, folder / f".{name}.unfinished"
     try:
         with as_os_error():
@@ -131,13 +113,7 @@ def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFi
         flush(folder)
     finally:
         unfinished.unlink(missing_ok=True)
-    return WeightFile(
-        version=packed.version,
-        path=str(path.absolute()),
-        names=packed.names,
-        num_bytes=packed.num_bytes,
-        checksum=packed.checksum,
-    )
+    return WeightFile(version=packed.version, path=str(path.absolute()), names=packed.names, checksum=packed.checksum)
 
 
 def fold(value: int, name: str, tensor: Tensor) -> int:
@@ -160,11 +136,7 @@ class CheckedTensors:
 
 
 def check_acks(acks: Sequence[WeightAck], sent: WeightUpdate, *, dtype: EngineDtype = EngineDtype.FLOAT32) -> None:
-    """Compares the engines' acknowledgements with the weights that were sent, and with each other.
-
-    Raises:
-        RuntimeError: an engine took other weights, or gives other logprobs than the first, or NaN.
-    """
+    """Raises RuntimeError where an engine took other weights than were sent, gives other logprobs than the first engine, or NaN."""
     # Nats. In float32 engines differ by 1e-6 on a probe, and stale weights by far more. In bfloat16 the last bit of one logit is 0.03 to
     # 0.125, so that only entirely different weights show; that every bit arrived the checksum proves.
     tolerance = 0.01 if dtype is EngineDtype.FLOAT32 else 1.0
@@ -178,12 +150,7 @@ def check_acks(acks: Sequence[WeightAck], sent: WeightUpdate, *, dtype: EngineDt
 
 
 class WeightSync:
-    """Brings weights to all engines of a pool.
-
-    Args:
-        load_weights: returns every engine's acknowledgement; restarted engines get these weights from then on.
-        folder: for files, where the settings name none; made where it is not there.
-    """
+    """Brings weights to all engines of a pool; `load_weights` returns every engine's acknowledgement."""
 
     def __init__(self, config: EngineConfig, load_weights: Callable[[WeightUpdate], list[WeightAck]], *, folder: Path) -> None:
         self._config, self._load_weights = config, load_weights
@@ -196,7 +163,7 @@ class WeightSync:
 
         Raises:
             ValueError: a parameter is missing, unknown or not finite.
-            RuntimeError: an engine holds other weights than were sent, or could not be made to take them in time.
+            RuntimeError: an engine holds other weights than were sent, or did not take them in time.
         """
         packed = pack_weights(named_tensors, version=version)
         update: WeightUpdate = packed
@@ -206,8 +173,7 @@ class WeightSync:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 update = self._current = write_weights(packed, self._folder, name=f"{self._prefix}-v{version:08d}.safetensors")
             except OSError as error:
-                size = f"{packed.num_bytes >> 20} MiB of weights"
-                raise RuntimeError(f"policy.weight_folder must take {size}, got {str(self._folder)!r}, which does not: {error}") from error
+                raise RuntimeError(f"policy.weight_folder must have room for weights, got {str(self._folder)!r}: {error}") from error
         check_acks(self._load_weights(update), update, dtype=self._config.dtype)
         # A worker that is lost from now on restarts from the new file.
         if old and self._current and old.path != self._current.path:
@@ -217,9 +183,6 @@ class WeightSync:
         """Deletes this run's remaining files."""
         for path in self._folder.glob(f"{self._prefix}-*") if self._current else ():
             path.unlink(missing_ok=True)
-
-
-# Names -----------------------------------------------------------------------------------------------------------------------------
 
 
 def require_names(names: Iterable[str], *, expected: Collection[str]) -> None:
@@ -242,21 +205,16 @@ def check_weight_names(names: Iterable[str], model_folder: Path, *, is_tied: boo
     """
     wanted, given = engine_names(model_folder, is_tied=is_tied), set(names)
     if is_tied and TIED_HEAD in given:
-        raise ValueError(
-            f"policy.model must have one matrix for words in and out where its config.json ties them, got {str(model_folder)!r}, whose "
-            f"{TIED_HEAD} is another; set tie_word_embeddings to false there, or policy.engine=hf"
-        )
+        another = f"{str(model_folder)!r}, whose {TIED_HEAD} is another; set tie_word_embeddings to false there, or policy.engine=hf"
+        raise ValueError(f"policy.model must have one matrix for words in and out where its config.json ties them, got {another}")
     if given != wanted:
         lacking, surplus = sorted(given - wanted)[:3], sorted(wanted - given)[:3]
         raise ValueError(
             f"policy.model must be stored under the names that its weights have in training where vLLM samples, got {str(model_folder)!r}, "
-            f"whose files lack {lacking or 'none'} and also hold {surplus or 'none'} (joined experts and stored buffers do that); "
-            "save it again with transformers, or set policy.engine=hf"
+            f"whose files lack {lacking or 'none'} and also hold {surplus or 'none'}; save it with transformers, or set policy.engine=hf"
         )
 
 
 def engine_names(model_folder: Path, *, is_tied: bool) -> set[str]:
-    """The names of all weights that a vLLM engine must be sent, from the safetensors files' index or headers; without a tied head."""
-    index = model_folder / INDEX
-    names = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.is_file() else headers(model_folder)
-    return set(names) - ({TIED_HEAD} if is_tied else set())
+    """The names of all weights that a vLLM engine must be sent, from the headers of its safetensors files; without a tied head."""
+    return set(headers(model_folder)) - ({TIED_HEAD} if is_tied else set())

@@ -147,19 +147,10 @@ class PriorConfig:
         for before, name in (("hints_share", "taking_up_share"), ("taking_up_share", "knowhow_share")):
             if getattr(self, name) < getattr(self, before):
                 raise ValueError(f"policy.prior.{name} must be at least {before}={getattr(self, before):g}, got {getattr(self, name)!r}")
-        most_open = 1.0 - DemonstrationConfig().skilled(self.knowhow_prob).veiled_prob
-        if self.demonstrations.open_prob > most_open:
-            raise ValueError(
-                f"policy.prior.demonstrations.open_prob must be at most {most_open:g}, got {self.demonstrations.open_prob!r}: "
-                "other users of the know-how lesson are veiled"
-            )
 
 
 def prior_folder(config: PriorConfig) -> Path:
-    """The folder of this recipe's prior, built or not: the default one in the package, others in the user's cache.
-
-    In the cache it is named by a hash over recipe, its version, the world's version and torch's.
-    """
+    """The folder of this recipe's prior, built or not: the default one in the package, others in the cache, by a hash."""
     if SHIPPED.is_dir() and recipe_of(config) == recipe_of(PriorConfig()):
         return SHIPPED
     facts = {"version": RECIPE_VERSION, "world": WORLD_VERSION["world"], "torch": version("torch")}

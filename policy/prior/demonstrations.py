@@ -3,10 +3,8 @@
 Only training scenarios are used. The demonstrator's moves are drawn independently turn by turn, so every skill can be found by exploration
 while all of them together hardly ever occur.
 
-A thought before a reply names the user's hint, the fact that is taken up and the move that follows. It is read off a reply that the
-demonstrator has made anyway, so demonstrations with thoughts have the same habits and skills. It names the wish even where the reply passes
-it over: then a hint's meaning is one word, from which a move is one further step. Its vocabulary is closed and it is short, for a small
-model and a small budget of tokens.
+A thought before a reply names the user's hint, the fact that is taken up and the move that follows, in a few words of a closed vocabulary.
+It is read off a reply already made, so demonstrations with thoughts have the same habits and skills.
 """
 
 from __future__ import annotations
@@ -83,18 +81,15 @@ class Demonstration:
 
     dialogue: Dialogue
     copied: tuple[tuple[str, ...], ...] = ()
-    """One tuple per agent turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownThought:
-    """The thought before one reply."""
+    """The thought before one reply, the words in it that decide (wish and moves), and the phrase copied from the user, if any."""
 
     text: str
     chosen: tuple[str, ...]
-    """The words in it that decide: the wish and the move."""
     copied: tuple[str, ...]
-    """The phrase in it that was copied from the user, if any."""
 
 
 def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, seed: int) -> Iterator[Demonstration]:
@@ -139,9 +134,6 @@ def thoughts(demo: Demonstration, chance: random.Random) -> Iterator[ShownThough
         yield ShownThought(text=text, chosen=(*([WISHES[wish]] if wish else []), *moves), copied=(cue,) if cue else ())
 
 
-# Scenarios -------------------------------------------------------------------------------------------------------------------------
-
-
 def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.Random) -> Scenario:
     """The scenario with facts of other events about things of yet others, no two about the same thing; another person is in the opening."""
     facts: list[Fact] = []
@@ -163,13 +155,19 @@ def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.R
     return replace(scenario, facts=tuple(facts), other=other, opening=facts[0].text)
 
 
-# Replies ---------------------------------------------------------------------------------------------------------------------------
-
-
 def _reply(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> tuple[str, tuple[str, ...]]:
     """A reply and the phrases in it that come from the user."""
-    scenario, texts = dialogue.scenario, _user_texts(dialogue)
-    cue = _cue(config, dialogue, chance) if chance.random() < config.ground_prob else ""
+    scenario, texts, cue = dialogue.scenario, _user_texts(dialogue), ""
+    if chance.random() < config.ground_prob:
+        # The fact of the latest turn that has one, as "the jam"; or, from the third reply on, of the turn two before it, as "that jam".
+        # Determiner and position alone say which thing it is: a small model learns to read one position, not to mix several.
+        by_turn = [facts_stated(text, scenario.facts) for text in texts]
+        if len(by_turn) >= 3 and by_turn[-3] and by_turn[-2] and chance.random() < config.earlier_prob:
+            noun = scenario.facts[by_turn[-3][-1]].cue.split(" ", 1)[1]
+            cue = f"{'those' if noun.endswith('s') and not noun.endswith('ss') else 'that'} {noun}"
+        else:
+            cue = scenario.facts[next(found for found in reversed(by_turn) if found)[-1]].cue
+            cue = cue if cue.startswith("your ") else f"the {cue.split(' ', 1)[1]}"  # one of eight determiners costs a small model the noun
     feeling = next((feeling for feeling in reversed(scenario.feelings) if any(feeling in text for text in texts)), "hurt")
     kind, wish = next(_hints(dialogue.turns, (("overt",), ("veiled",))), (None, None))
     if dialogue.num_replies < 2 and chance.random() < config.explore_prob:
@@ -191,24 +189,6 @@ def _hints(turns: Sequence[Turn], kinds: Sequence[tuple[str, ...]]) -> Iterator[
         for kind in kinds if turn.speaker is Speaker.USER else ():
             if wish := hint_in(turn.text, kinds=kind):
                 yield kind, wish
-
-
-def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
-    """The fact of the latest turn that has one, as "the jam"; or, from the third reply on, of the turn two before it, as "that jam".
-
-    Which thing it is follows from the determiner and its position alone: a small model learns to read one position, not to mix several. Two
-    turns before, because the last reply then did not name it: neither "the" (one turn before) nor "that" (three before) did.
-    """
-    facts = dialogue.scenario.facts
-    by_turn = [facts_stated(text, facts) for text in _user_texts(dialogue)]
-    if len(by_turn) >= 3 and by_turn[-3] and by_turn[-2] and chance.random() < config.earlier_prob:
-        noun = facts[by_turn[-3][-1]].cue.split(" ", 1)[1]
-        return f"{'those' if noun.endswith('s') and not noun.endswith('ss') else 'that'} {noun}"
-    latest = next(found for found in reversed(by_turn) if found)
-    # A small model that first has to choose between eight determiners loses the noun.
-    cue = facts[latest[-1]].cue
-    determiner, noun = cue.split(" ", 1)
-    return cue if determiner == "your" else f"the {noun}"
 
 
 def _wording(config: DemonstrationConfig, strategy: str, dialogue: Dialogue, chance: random.Random, *, cue: str, feeling: str) -> str:

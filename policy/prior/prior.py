@@ -39,17 +39,8 @@ from simulator.world import load_bank
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 
 
-# Folder and process ----------------------------------------------------------------------------------------------------------------
-
-
 def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
-    """The folder of the prior in Hugging Face format, built first if the cache does not hold it.
-
-    An interrupted build leaves nothing behind; the folder of a killed one is removed by the next build. Two at once do not harm each other.
-
-    Raises:
-        RuntimeError: the cache folder cannot be written, or the build failed.
-    """
+    """The folder of the prior in Hugging Face format, built first if the cache does not hold it; two builds at once do no harm."""
     folder = prior_folder(config)
     return folder if folder.exists() else build_into(config, folder, progress=progress)
 
@@ -109,9 +100,6 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-# Tokenizer and model ---------------------------------------------------------------------------------------------------------------
-
-
 def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:
     """Tokenizer and model of a recipe, taught from these scenarios. Leaves the global generators as they were."""
     knowhow = config.demonstrations.skilled(config.knowhow_prob)
@@ -156,10 +144,7 @@ def build_tokenizer(config: PriorConfig, texts: Iterable[str]) -> Qwen2Tokenizer
     qwen2, trained = Qwen2Tokenizer().backend_tokenizer, Tokenizer(BPE())
     trained.normalizer, trained.pre_tokenizer = qwen2.normalizer, qwen2.pre_tokenizer
     trainer = BpeTrainer(
-        vocab_size=config.vocab_size,
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=config.vocab_size, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=ByteLevel.alphabet(), show_progress=False
     )
     trained.train_from_iterator(texts, trainer)
     learnt = json.loads(trained.to_str())["model"]
@@ -211,9 +196,6 @@ def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausa
     return model
 
 
-# Training --------------------------------------------------------------------------------------------------------------------------
-
-
 def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig, chance: random.Random) -> tuple[list[int], list[float]]:
     """Token ids of a dialogue and the loss weight of each, both [T]; of the user's tokens, chance picks those that count.
 
@@ -223,47 +205,41 @@ def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig, 
     weights: list[float] = []
     copied, thought = iter(demo.copied), thoughts(demo, chance)
 
-    def overlaps(text: str, phrases: Sequence[str], offsets: tuple[int, int]) -> bool:
-        return any(offsets[0] < start + len(phrase) and start < offsets[1] for phrase in phrases for start in [text.find(phrase)])
+    def learn(text: str, copied: Sequence[str], *, chosen: Sequence[str] = (), num_first: int = 0, ends_with: int) -> None:
+        def overlaps(phrases: Sequence[str], start: int, end: int) -> bool:
+            return any(start < at + len(phrase) and at < end for phrase in phrases for at in [text.find(phrase)])
+
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        for number, offsets in enumerate(encoded["offset_mapping"]):
+            weight = config.choice_weight if number < num_first or overlaps(chosen, *offsets) else 1.0
+            weights.append(config.copy_weight if overlaps(copied, *offsets) else weight)
+        ids.extend([*encoded["input_ids"], ends_with])
+        weights.append(1.0)
 
     for turn in demo.dialogue.turns:
         agent = turn.speaker is Speaker.AGENT
         ids.append(tokenizer.convert_tokens_to_ids("<|assistant|>" if agent else "<|user|>"))
         weights.append(0.0)
-        phrases = next(copied) if agent else ()
-        if agent and config.thinking:
-            shown = next(thought)
-            encoded = tokenizer(shown.text, add_special_tokens=False, return_offsets_mapping=True)
-            ids += tokenizer.convert_tokens_to_ids([OPEN]) + encoded["input_ids"] + tokenizer.convert_tokens_to_ids([CLOSE])
-            weights.append(1.0)
-            for offsets in encoded["offset_mapping"]:
-                chosen = config.choice_weight if overlaps(shown.text, shown.chosen, offsets) else 1.0
-                weights.append(config.copy_weight if overlaps(shown.text, shown.copied, offsets) else chosen)
-            weights.append(1.0)
-        encoded = tokenizer(turn.text, add_special_tokens=False, return_offsets_mapping=True)
-        ids += [*encoded["input_ids"], tokenizer.eos_token_id]
         if agent:
-            for number, offsets in enumerate(encoded["offset_mapping"]):
-                chosen = config.choice_weight if number < 3 else 1.0
-                weights.append(config.copy_weight if overlaps(turn.text, phrases, offsets) else chosen)
-            weights.append(1.0)
+            if config.thinking:
+                shown = next(thought)
+                ids.append(tokenizer.convert_tokens_to_ids(OPEN))
+                weights.append(1.0)
+                learn(shown.text, shown.copied, chosen=shown.chosen, ends_with=tokenizer.convert_tokens_to_ids(CLOSE))
+            learn(turn.text, next(copied), num_first=3, ends_with=tokenizer.eos_token_id)
         else:
-            weights += [float(chance.random() < config.user_share) for _ in range(len(encoded["input_ids"]) + 1)]
+            said = [*tokenizer(turn.text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+            ids += said
+            weights += [float(chance.random() < config.user_share) for _ in said]
     return ids, weights
 
 
-def _fit(
-    config: PriorConfig,
-    model: Qwen2ForCausalLM,
-    tokenizer: Qwen2Tokenizer,
-    lessons: Sequence[tuple[float, Iterable[Demonstration]]],
-    *,
-    progress: bool,
-) -> None:
-    """AdamW over `num_tokens` tokens; each lesson lasts until its share of them is done.
+Lessons = Sequence[tuple[float, Iterable[Demonstration]]]
+"""Demonstrations and the share of the tokens until which each kind lasts."""
 
-    The learning rate has 3 % warm-up, then a cosine to a twentieth of its peak.
-    """
+
+def _fit(config: PriorConfig, model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, lessons: Lessons, *, progress: bool) -> None:
+    """AdamW over `num_tokens` tokens; the learning rate has 3 % warm-up, then a cosine to a twentieth of its peak."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     seen, loss_mean = 0, math.nan
     model.train()

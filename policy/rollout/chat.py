@@ -52,13 +52,9 @@ class Thought:
 
 
 def take_apart(text: str, *, opened: bool = False) -> SplitReply:
-    """The thought and the words of a reply.
+    """The thought of a reply and its words: those after the last </think>, up to a further <think>; none without </think>.
 
-    Words follow the last </think>, up to a further <think>: a thought is not heard even where its tags are broken. Without </think>
-    nothing is heard.
-
-    Args:
-        opened: the chat template has opened the thought, so that the reply begins inside it.
+    A reply is `opened` where the chat template has opened the thought, so that it begins inside.
     """
     before, closed, after = text.rpartition(CLOSE)
     if not closed:
@@ -71,22 +67,13 @@ def take_apart(text: str, *, opened: bool = False) -> SplitReply:
 
 
 def thought_of(reply: SplitReply, token_ids: Sequence[int], *, decode: Callable[[Sequence[int]], str], ran_out: bool) -> Thought:
-    """The thought of a reply, with its length in tokens.
-
-    Args:
-        token_ids: of the whole reply, as sampled.
-        ran_out: the reply ended for want of tokens.
-    """
+    """The thought of a reply of these tokens, with its length; `ran_out` where the reply ended for want of tokens."""
     num_closed = decode(token_ids).count(CLOSE)
     # Tags may be one token or several: the first piece of the reply that decodes to as many closing tags ends with the last of them.
     lengths = range(1, len(token_ids) + 1)
     closed_by = bisect_left(lengths, num_closed, key=lambda length: decode(token_ids[:length]).count(CLOSE)) + 1
-    return Thought(
-        text=reply.thought,
-        num_tokens=closed_by if num_closed else len(token_ids),
-        well_formed=reply.well_formed,
-        cut_off=ran_out and not num_closed,
-    )
+    num_tokens, cut_off = (closed_by, False) if num_closed else (len(token_ids), ran_out)
+    return Thought(text=reply.thought, num_tokens=num_tokens, well_formed=reply.well_formed, cut_off=cut_off)
 
 
 def learnt_to_think(folder: Path) -> bool | None:
@@ -113,14 +100,11 @@ class Chat:
     Every reply ends with `end_of_turn_id`; `closing_ids` follow it before the next turn (ChatML's newline) and `header_ids` open a reply.
 
     Args:
-        system_prompt: the agent's, before a dialogue. An agent that thinks and has no tokens for the tags gets `INSTRUCTION` as well,
-            unless the prompt names the tags.
-        thinking: whether replies begin with a thought.
+        system_prompt: the agent's. An agent that thinks and has no tokens for the tags gets `INSTRUCTION`, unless the prompt names them.
         keep_thoughts: whether earlier thoughts stay in the context; None follows the template.
 
     Raises:
-        ValueError: there is no chat template, one under which a dialogue cannot grow by appending (it rewrites earlier turns), or one
-            that strips thoughts which are to be kept, or begins replies with a thought where there is to be none.
+        ValueError: there is no chat template, or none under which a dialogue can grow by appending and think as it should.
     """
 
     def __init__(self, tokenizer: Any, system_prompt: str = "", *, thinking: bool = False, keep_thoughts: bool | None = None) -> None:
@@ -152,8 +136,7 @@ class Chat:
     def opening_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """The ids of a conversation so far, the system prompt before it and the opening of the next reply behind it.
 
-        Args:
-            messages: chat messages with `role` and `content`; texts stay text, even if they spell special tokens.
+        Texts stay text, even if they spell special tokens.
         """
         messages = [*self._opening, *messages]
         pieces = self._pieces([message["role"] for message in messages], reply_follows=True)
@@ -178,17 +161,12 @@ class Chat:
         left_open = self._pieces([*system, "user", "assistant", "user"])
         closing, between = self._template_ids(ended[-1]), self._template_ids(going_on[-2])
         user_closing, after_user = self._template_ids(left_open[-1]), self._template_ids(going_on[-1])
-        appends = (
-            going_on[: len(ended) - 1] == ended[:-1]
-            and between[: len(closing)] == closing
-            and after_user[: len(user_closing)] == user_closing
-        )
+        continues = between[: len(closing)] == closing and after_user[: len(user_closing)] == user_closing
+        appends = continues and going_on[: len(ended) - 1] == ended[:-1]
         if self.forks:
             closing = between[:1]
         elif not appends:
-            raise ValueError(
-                "policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added"
-            )
+            raise ValueError("policy.model must have a chat template that only appends, got one that rewrites earlier turns")
         special = {token_id for token_id, token in self._template.get_added_tokens_decoder().items() if token.special}
         if not closing or closing[0] not in special:
             ending = going_on[-2] if self.forks else ended[-1]
@@ -206,9 +184,7 @@ class Chat:
         messages = [{"role": role, "content": f"{OPEN}{thought}{CLOSE}words" if role == "assistant" else "words"} for role in roles]
         strips = thought not in self._rendered(messages, reply_follows=True)
         if keep_thoughts and strips:
-            raise ValueError(
-                "policy.keep_thoughts must be false or unset with a chat template that strips thoughts from earlier turns, got true"
-            )
+            raise ValueError("policy.keep_thoughts must be false or unset with a chat template that strips earlier thoughts, got true")
         return strips or keep_thoughts is False
 
     def _pieces(self, roles: Sequence[str], *, reply_follows: bool = False) -> list[str]:
@@ -221,17 +197,14 @@ class Chat:
         for place in places:
             piece, found, rest = rest.partition(place)
             if not found:
-                raise ValueError(
-                    f"policy.model must have a chat template that keeps every message, got one that drops a message of {roles}"
-                )
+                raise ValueError(f"policy.model must have a chat template that keeps every message, got one that drops one of {roles}")
             pieces.append(piece)
         return [*pieces, rest]
 
     def _rendered(self, messages: Sequence[Mapping[str, str]], *, reply_follows: bool) -> str:
+        options = {"tokenize": False, "add_generation_prompt": reply_follows, **self._options}
         try:
-            return str(
-                self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=reply_follows, **self._options)
-            )
+            return str(self._tokenizer.apply_chat_template(list(messages), **options))
         except TemplateError as error:
             roles = [message["role"] for message in messages]
             raise ValueError(f"policy.model must have a chat template for the messages of {roles}, got one that says: {error}") from error

@@ -83,7 +83,6 @@ class Rollout:
 
     @property
     def segments(self) -> list[slice]:
-        """The slice of each sequence."""
         ends = (*self.segment_starts[1:], len(self.token_ids))
         return [slice(start, end) for start, end in zip(self.segment_starts, ends, strict=True)]
 
@@ -116,12 +115,10 @@ class RolloutGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOverrides:
-    """How the dialogues of one submission differ from the configured ones; evaluation may be colder and longer."""
+    """How the dialogues of one submission differ from the configured ones, where not None; evaluation may be colder and longer."""
 
     temperature: float | None = None
-    """None for `rollout.temperature`; 0 is greedy."""
     max_turns: int | None = None
-    """None for `rollout.max_turns`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +141,6 @@ class RolloutContext:
 
     @property
     def max_turns(self) -> int:
-        """Replies after which a dialogue ends."""
         return self.overrides.max_turns or self.config.max_turns
 
 
@@ -156,8 +152,7 @@ def sampling_seed(seed: int, sibling: int, turn: int) -> int:
 async def roll_out(context: RolloutContext, scenario: Scenario, difficulty: Difficulty, seed: int, *, sibling: int = 0) -> Rollout:
     """One dialogue from its opening to its end; any failure becomes an ERROR dialogue with its traceback.
 
-    Args:
-        seed: the user's, and with `sibling` and the turn that of every reply.
+    The seed is the user's, and with `sibling` and the turn that of every reply.
     """
     config = context.config
     for attempt in range(config.retries + 1):
@@ -171,23 +166,16 @@ async def roll_out(context: RolloutContext, scenario: Scenario, difficulty: Diff
         except Exception:  # noqa: BLE001 - the one boundary where a failure becomes data
             error = traceback.format_exc()
             if limit.expired():
-                error += (
-                    f"a dialogue must end within rollout.dialogue_timeout_s={config.dialogue_timeout_s:g} s, got "
-                    f"{conversation.dialogue.num_replies} of {context.max_turns} replies by then; where many are played at once by a slow "
-                    "engine or user, raise it\n"
-                )
-            conversation.fail(error)
+                got = f"got {conversation.dialogue.num_replies} of {context.max_turns} replies; raise it where many are played at once"
+                error += f"a dialogue must end within rollout.dialogue_timeout_s={config.dialogue_timeout_s:g} s, {got}\n"
+            conversation.dialogue = conversation.dialogue.then(outcome=Outcome.ERROR, error=error)
         if attempt < config.retries:
             await asyncio.sleep(config.retry_backoff_s * 2**attempt)
     return conversation.rollout(num_attempts=config.retries + 1)
 
 
 async def roll_out_group(context: RolloutContext, task: Task, scenario: Scenario) -> RolloutGroup:
-    """All siblings of a task at once.
-
-    The user's seed is common to the siblings, so that they differ in the agent's replies and in nothing else:
-    less noise when they are compared.
-    """
+    """All siblings of a task at once. The user's seed is common to them, so that they differ in the agent's replies and nothing else."""
 
     async def one(sibling: int) -> Rollout:
         rollout = await roll_out(context, scenario, task.difficulty, task.seed, sibling=sibling)
@@ -241,13 +229,11 @@ class _Conversation:
         for column in (self._token_ids, self._turn_ids, self._loss_mask, self._logprobs):
             del column[length:]
 
-    def fail(self, error: str) -> None:
-        self.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
-
     def rollout(self, *, num_attempts: int) -> Rollout:
         reward, by_turn = self._rewards()
         if self.dialogue.outcome is not Outcome.ERROR and not all(map(math.isfinite, (reward.total, *by_turn))):
-            self.fail(f"a dialogue's rewards must be finite, got {reward.total} for its end and {by_turn} for its turns")
+            error = f"a dialogue's rewards must be finite, got {reward.total} for its end and {by_turn} for its turns"
+            self.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
             reward, by_turn = self._rewards()
         return Rollout(
             dialogue=self.dialogue,
@@ -276,7 +262,6 @@ class _Conversation:
         return Turn(speaker=Speaker.AGENT, text=reply.words)
 
     def _add_user(self, text: str) -> None:
-        """Takes in the user's turn, which is in `dialogue` by now."""
         self._num_turns += 1
         if self._chat.forks:
             self._segment_starts.append(len(self._token_ids))

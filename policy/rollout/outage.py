@@ -17,11 +17,7 @@ T = TypeVar("T")
 
 
 class Outage:
-    """Since when no question was answered, and when to ask again: one probe at a time, while all others wait.
-
-    Args:
-        longest_s: seconds after which an outage counts as a failure.
-    """
+    """Since when no question was answered, and when to ask again: one probe at a time; after `longest_s` it counts as a failure."""
 
     FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
     """Between two probes; doubled by each that fails."""
@@ -63,11 +59,7 @@ class Outage:
         self._since, self._pause_s = None, self.FIRST_PAUSE_S
 
     def failed(self, first_asked_at: float) -> bool:
-        """A question was not answered; returns whether that is worth waiting for.
-
-        Args:
-            first_asked_at: when the same question was asked first. Where others were answered since, the failure is about the question.
-        """
+        """A question was not answered; returns whether that is worth waiting for: not where others were since it was asked first."""
         if self.answered_at > first_asked_at:
             return False
         now = self.clock()
@@ -91,9 +83,7 @@ class Outage:
 class PatientUser:
     """The user, whose outages are waited out: a question that found it away is repeated, and the dialogue goes on from there.
 
-    Args:
-        limit: of the dialogue's time, which stops during an outage: each probe has all of it, and afterwards the dialogue has the time that
-            was left when the question was asked first.
+    The limit of the dialogue's time stops during an outage: each probe has all of it, and afterwards the dialogue has what was left.
     """
 
     MAX_REPEATS = 3
@@ -113,11 +103,7 @@ class PatientUser:
         return await self._insist(lambda: self._user.react(dialogue, reply), needs_user=True)
 
     async def _insist(self, ask: Callable[[], Awaitable[T]], *, needs_user: bool) -> T:
-        """The answer, repeated through outages.
-
-        Args:
-            needs_user: whether the user has to be there for an answer; a failure shows that it has.
-        """
+        """The answer, repeated through outages. A failure shows that the user has to be there (`needs_user`)."""
         outage, left_s = self._outage, self._left_s()
         first_asked_at: float | None = None
         has_waited, has_failed, was_alone, num_repeats = False, False, False, 0

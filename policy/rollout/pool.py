@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -31,10 +30,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class DialogueCounts:
-    """Totals of a pool, which only grow.
-
-    A dispatch of a dialogue to a worker ends in one of five ways: it came back done, as an ERROR of the simulator or of the engine; it was
-    lost with its worker (and dispatched again, which is another dispatch); or it was abandoned.
+    """Totals of a pool. A dispatch of a dialogue to a worker ends in one of five ways: it came back done, as an ERROR of the simulator or
+    of the engine; it was lost with its worker (and dispatched again, which is another dispatch); or it was abandoned.
     """
 
     num_dispatched: int = 0
@@ -51,16 +48,13 @@ class DialogueCounts:
 
     @property
     def num_dialogues(self) -> int:
-        """Those that came back."""
         return self.num_done + self.num_simulator_errors + self.num_engine_errors
 
     @property
     def num_in_flight(self) -> int:
-        """Dispatched and not yet settled."""
         return self.num_dispatched - self.num_dialogues - self.num_lost - self.num_abandoned
 
     def settle(self, groups: Sequence[RolloutGroup]) -> None:
-        """Counts dialogues that came back."""
         for rollout in (rollout for group in groups for rollout in group.rollouts):
             failed, by_engine = rollout.dialogue.outcome is Outcome.ERROR, is_the_engines(rollout.dialogue)
             self.num_done += not failed
@@ -92,16 +86,12 @@ class RolloutPool:
     Groups come back in the order of submission, lane by lane, so that evaluation does not disturb training.
 
     Args:
-        model_folder: Hugging Face folder of the initial policy.
-        user_factory: builds the simulated user; called in each worker, so it must pickle.
-        scenarios: builds the scenario bank; called in each worker, so it must pickle.
+        user_factory, scenarios: build the simulated user and the scenario bank in each worker, so they must pickle.
         seed: of the run; runs with different seeds sample independently even on the same tasks.
-        system_prompt: the agent's, before a dialogue.
         reward_terms: other terms than the final emotion with a share of the reward; must pickle, by reference.
 
     Raises:
-        ValueError: no model there or none whose weights vLLM can be sent, vLLM asked for and not installed, no room for the engines, or no
-            folder for their weights; nothing was started.
+        ValueError: the model, vLLM, the memory or the GPUs that the settings ask for are not there; nothing was started.
         RuntimeError: an engine did not start.
     """
 
@@ -127,14 +117,8 @@ class RolloutPool:
         """By lane, each submitted task's job and its place there."""
         self._counts = DialogueCounts()
         self._rollout_s, self._busy_since = 0.0, 0.0
-        build = {
-            "model_folder": Path(model_folder).absolute(),
-            "user_factory": user_factory,
-            "scenarios": scenarios,
-            "seed": seed,
-            "system_prompt": system_prompt,
-            "reward_terms": reward_terms,
-        }
+        build = {"model_folder": Path(model_folder).absolute(), "user_factory": user_factory, "scenarios": scenarios, "seed": seed}
+        build |= {"system_prompt": system_prompt, "reward_terms": reward_terms}
         # $TMPDIR comes late: it may be too long for the names of sockets.
         places = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
         self._folder = OwnFolder("attune-", parent=first_writable(*dict.fromkeys(places)))
@@ -158,18 +142,15 @@ class RolloutPool:
             log.warning("vLLM cannot be imported: rolling out with the slower transformers engine")
 
     def submit(self, tasks: Sequence[Task], *, lane: str = "", temperature: float | None = None, max_turns: int | None = None) -> None:
-        """Starts rolling out tasks; never waits.
+        """Starts rolling out tasks, which come back in the order of their lane; never waits.
 
-        Args:
-            lane: in whose order they come back.
-            temperature: instead of `rollout.temperature`; 0 is greedy and for evaluation only.
-            max_turns: instead of `rollout.max_turns`.
+        Temperature and max_turns are instead of those of `rollout`; 0 is greedy and for evaluation only.
         """
         overrides = SamplingOverrides(temperature=temperature, max_turns=max_turns)
         waiting = [ticket for tickets in self._lanes.values() for ticket in tickets]
         if not waiting:
             self._busy_since = time.perf_counter()
-        load = [sum(job.tasks[i].group_size for job, i in waiting if job.worker == worker) for worker in range(len(self.workers))]
+        load = [sum(job.tasks[i].group_size for job, i in waiting if job.worker == worker) for worker in range(self._config.num_engines)]
         jobs: list[_Job] = []
         for task in tasks:
             worker = load.index(min(load))
@@ -184,11 +165,7 @@ class RolloutPool:
             self._dispatch(job)
 
     def ready(self, num_groups: int, *, lane: str = "") -> list[RolloutGroup]:
-        """The `num_groups` groups of a lane submitted first, in that order, whichever finished first: quick dialogues get no advantage.
-
-        Raises:
-            RuntimeError: workers died or hung too often.
-        """
+        """The `num_groups` groups of a lane submitted first, in that order, whichever finished first: quick dialogues get no advantage."""
         tickets = self._lanes.get(lane, [])
         assert num_groups <= len(tickets), f"ready asks for {num_groups} groups, of which {len(tickets)} were submitted"
         wanted = tickets[:num_groups]
@@ -220,12 +197,7 @@ class RolloutPool:
             self.workers.cancel(job.ref)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Puts new weights into every engine, between replies, and checks that all of them arrived everywhere.
-
-        Raises:
-            ValueError: a parameter is missing, unknown or not finite.
-            RuntimeError: an engine holds other weights than were sent, or could not be made to take them.
-        """
+        """Puts new weights into every engine, between replies, and checks that all of them arrived everywhere (`WeightSync.send`)."""
         self._sync.send(named_tensors, version)
 
     def score(self, token_ids: Sequence[int]) -> list[list[float]]:
@@ -234,10 +206,10 @@ class RolloutPool:
 
     def generate_all(self, requests_by_engine: Sequence[Sequence[Request]]) -> list[list[Completion]]:
         """Plain continuations without dialogues, one call per engine: the ceiling that rollouts are measured against."""
-        return self.workers.generate_all(requests_by_engine)
+        calls = zip(self.workers.workers, requests_by_engine, strict=True)
+        return self.workers.result([worker.generate_all.remote(list(requests)) for worker, requests in calls])
 
     def reset_cache(self) -> None:
-        """Makes every engine forget its cached prefixes."""
         self.workers.ask("reset_cache")
 
     def stats(self) -> dict[str, float]:
@@ -253,14 +225,7 @@ class RolloutPool:
         }
 
     def user_counts(self, *, timeout_s: float | None = None) -> dict[str, float]:
-        """The simulated users' counts since the start, over all workers and those that were lost; empty where users count nothing.
-
-        Args:
-            timeout_s: give up then, and restart no worker; None asks until all have answered.
-
-        Raises:
-            RuntimeError: a worker did not answer in time.
-        """
+        """The simulated users' counts since the start, see `WorkerGroup.counts`; empty where users count nothing."""
         return {name: value for name, value in self.workers.counts(timeout_s=timeout_s).items() if name != ENGINE_BUSY_S}
 
     def close(self) -> None:
@@ -270,12 +235,12 @@ class RolloutPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _dispatch(self, job: _Job) -> None:
         self._counts.num_dispatched += job.num_dialogues
-        job.ref = self.workers.roll_out(job.worker, job.tasks, job.overrides)
+        job.ref = self.workers.workers[job.worker].roll_out.remote(job.tasks, job.overrides)
 
     def _recover(self, worker: int) -> None:
         """Dispatches the unfinished jobs of a lost worker again; results that it had already sent are kept."""
@@ -295,9 +260,6 @@ class RolloutPool:
         return list({id(job): job for tickets in self._lanes.values() for job, _ in tickets if job.groups is None}.values())
 
 
-# Staleness -------------------------------------------------------------------------------------------------------------------------
-
-
 def is_fresh(group: RolloutGroup, *, policy_version: int, max_staleness: int) -> bool:
     """Whether the oldest weights that sampled a token of a group are at most `max_staleness` updates old, dialogues that broke aside."""
     oldest = [rollout.policy_versions[0] for rollout in _valid([group]) if rollout.num_sampled]
@@ -305,11 +267,7 @@ def is_fresh(group: RolloutGroup, *, policy_version: int, max_staleness: int) ->
 
 
 def off_policy_metrics(groups: Sequence[RolloutGroup], *, policy_version: int, num_dropped: int) -> dict[str, float]:
-    """Ages of these groups' tokens, in updates, without dialogues that broke.
-
-    Args:
-        num_dropped: groups that were too old to be among them.
-    """
+    """Ages of these groups' tokens, in updates, without dialogues that broke; `num_dropped` groups were too old to be among them."""
     ages = policy_version - np.concatenate([np.zeros(0, dtype=np.int64), *(rollout.token_versions for rollout in _valid(groups))])
     return {
         "off_policy/mean": float(ages.mean()) if ages.size else float("nan"),

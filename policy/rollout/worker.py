@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -30,14 +31,7 @@ class Scenarios(Protocol):
 
 
 class RolloutWorker:
-    """Rolls out whole groups; each dialogue goes on as soon as its own turn is done.
-
-    Args:
-        user_factory: builds the simulated user here, in the worker's process.
-        scenarios: builds the scenario bank here.
-        seed: of the run; runs with different seeds sample independently even on the same tasks.
-        reward_terms: other terms than the final emotion with a share of the reward.
-    """
+    """Rolls out whole groups; each dialogue goes on as soon as its own turn is done. Arguments as of `RolloutPool`."""
 
     def __init__(
         self,
@@ -58,14 +52,7 @@ class RolloutWorker:
         self._one_at_a_time = asyncio.Lock()
 
     async def start(self, weights: WeightUpdate | None = None) -> str:
-        """Builds everything and waits until the engine answers; returns the kind of engine.
-
-        Args:
-            weights: to hold instead of the model folder's.
-
-        Raises:
-            RuntimeError: other weights arrived than were sent.
-        """
+        """Builds everything and waits until the engine answers; returns the kind of engine, which holds these weights if there are some."""
         config = self._engine_config
         self._engine = await asyncio.to_thread(make_engine, config, self._model_folder, max_context=self._config.max_context)
         self._scenarios, self._outage = self._make_scenarios(), Outage(self._config.outage_s)
@@ -99,9 +86,7 @@ class RolloutWorker:
 
     async def load_weights(self, weights: WeightUpdate) -> WeightAck:
         """Replaces the engine's weights between replies; between calls, whose order no timing decides, where rollouts are deterministic."""
-        if not self._config.deterministic:
-            return await self._engine.load_weights(weights)
-        async with self._one_at_a_time:
+        async with self._one_at_a_time if self._config.deterministic else nullcontext():
             return await self._engine.load_weights(weights)
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ from ray._common.network_utils import is_localhost
 from ray._private import ray_constants
 
 from policy.config import ClusterConfig, EngineConfig, RolloutConfig, require_plain_python
-from policy.engine.engine import Completion, EngineError, Request
+from policy.engine.engine import EngineError
 from policy.engine.weights import WeightAck, WeightUpdate
-from policy.rollout.dialogue import SamplingOverrides, Task
 from policy.rollout.worker import RolloutWorker
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,6 @@ LOST = (
     EngineError,
 )
 """How a call ends whose worker, or the machine under it, is gone, or whose engine is broken."""
-NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 
 
 class WorkerLostError(RuntimeError):
@@ -90,22 +88,8 @@ class WorkerGroup:
             raise
         self.engine_name = names[0]
 
-    def __len__(self) -> int:
-        return len(self.workers)
-
-    def roll_out(self, worker: int, tasks: Sequence[Task], overrides: SamplingOverrides) -> Any:
-        """Starts a call; its result is a list of groups."""
-        return self.workers[worker].roll_out.remote(list(tasks), overrides)
-
     def wait(self, owners: Mapping[Any, int]) -> list[Any]:
-        """Waits until one of these calls is done; returns those that are, or none where a worker hung and was restarted instead.
-
-        Args:
-            owners: by call, the worker that does it.
-
-        Raises:
-            RuntimeError: a worker died or hung too often.
-        """
+        """Waits until one of these calls, given with their workers, is done; none where a worker hung and was restarted instead."""
         while True:
             done, _ = ray.wait(list(owners), num_returns=1, timeout=min(self._config.hang_timeout_s / 4, 5.0))
             if done:
@@ -116,34 +100,33 @@ class WorkerGroup:
                     return []
 
     def result(self, ref: Any, *, timeout_s: float | None = None) -> Any:
-        """The result of a call.
-
-        Raises:
-            WorkerLostError: there is none, its worker is gone.
-            ray.exceptions.GetTimeoutError: it took longer.
-            RuntimeError: the result did not get here.
-        """
+        """The result of a call. Raises WorkerLostError where its worker is gone, and GetTimeoutError."""
         try:
             return ray.get(ref, timeout=timeout_s)
         except ray.exceptions.GetTimeoutError:
             raise
         except LOST as error:
             raise WorkerLostError(_reason(error)) from error
-        except NO_ROOM as error:
-            raise _no_room("the results of workers", error) from error
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except ray.exceptions.RayError as error:
             raise RuntimeError(f"Ray must bring back the workers' results, got {type(error).__name__}: {_reason(error)}") from error
 
-    def restart(self, worker: int, why: str) -> None:
-        """Puts a fresh worker in place of one that is lost.
+    def cancel(self, ref: Any) -> None:
+        ray.cancel(ref)
 
-        Raises:
-            RuntimeError: that happened too often, there is no machine to start one on, or its engine refuses.
-        """
+    def restart(self, worker: int, why: str) -> None:
+        """Puts a fresh worker in place of one that is lost. Raises RuntimeError where that happened too often or its engine refuses."""
+        # `max_restarts` within `restart_window_s`: a run outlives a fault now and then.
+        most, window_s, taken = self._config.max_restarts, self._config.restart_window_s, self._restarts[worker]
         while True:
-            self._spend_restart(worker, why)
+            now = time.monotonic()
+            while taken and now - taken[0] > window_s:
+                taken.popleft()
+            if len(taken) >= most:
+                allowed = f"rollout.max_restarts={most} times in rollout.restart_window_s={window_s:g} s"
+                raise RuntimeError(f"rollout worker {worker} must not die or hang more than {allowed}, got one more: {why}")
+            taken.append(now)
             log.warning("rollout worker %d is restarted: %s", worker, why)
             self._lost_counts.update(self._counts[worker])
             self._counts[worker] = Counter()
@@ -176,35 +159,20 @@ class WorkerGroup:
                 ref = getattr(self.workers[worker], method).remote(*arguments)
         return answers
 
-    def generate_all(self, requests_by_worker: Sequence[Sequence[Request]]) -> list[list[Completion]]:
-        calls = zip(self.workers, requests_by_worker, strict=True)
-        return ray.get([worker.generate_all.remote(list(requests)) for worker, requests in calls])
-
-    def cancel(self, ref: Any) -> None:
-        ray.cancel(ref)
-
     def load_weights(self, weights: WeightUpdate) -> list[WeightAck]:
-        """Every engine's acknowledgement of new weights, which restarted workers get from now on.
-
-        Raises:
-            ValueError: they are not those of the model.
-            RuntimeError: they fit neither into Ray's object store nor on its disk, or an engine cannot read them.
-        """
+        """Every engine's acknowledgement of new weights, which restarted workers get from now on."""
         self._latest_weights = None  # the old ones free their room first
         try:
             self._latest_weights = ray.put(weights)
-        except NO_ROOM as error:
-            raise _no_room(f"weights of {weights.num_bytes >> 20} MiB", error) from error
+        except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+            remedy = "free its disk or raise cluster.object_store_mb"
+            raise RuntimeError(f"Ray's object store must have room for the weights, got {_reason(error)}; {remedy}") from error
         return self.ask("load_weights", self._latest_weights)
 
     def counts(self, *, timeout_s: float | None = None) -> dict[str, float]:
         """The workers' counts by name, over all of them and those that were lost.
 
-        Args:
-            timeout_s: give up then, and restart no worker; None asks until all have answered.
-
-        Raises:
-            RuntimeError: a worker did not answer in time.
+        With `timeout_s` it restarts no worker and raises RuntimeError where one does not answer in time; None asks until all have.
         """
         if timeout_s is None:
             answers = self.ask("counts")
@@ -228,9 +196,8 @@ class WorkerGroup:
         threads = str(self._config.threads_per_engine)
         # Workers of an existing cluster do not look where this process found the project.
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment: dict[str, Any] = {
-            "env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}
-        }
+        variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}
+        environment: dict[str, Any] = {"env_vars": variables}
         if not self._cluster.address:
             # Ray starts workers through bash and leaves this one word unquoted.
             environment["py_executable"] = shlex.quote(sys.executable)
@@ -250,20 +217,7 @@ class WorkerGroup:
             return self.result(ref, timeout_s=timeout_s)
         except ray.exceptions.GetTimeoutError as error:
             needs = f"it needs {self._config.threads_per_engine} free CPUs and {self._cluster.gpus_per_engine:g} GPUs on one machine"
-            raise RuntimeError(
-                f"a rollout worker must start within policy.start_timeout_s, got nothing in {timeout_s:g} s; {needs}"
-            ) from error
-
-    def _spend_restart(self, worker: int, why: str) -> None:
-        """Counts a restart, of which there are `max_restarts` within `restart_window_s`: a run outlives a fault now and then."""
-        most, window_s, now = self._config.max_restarts, self._config.restart_window_s, time.monotonic()
-        taken = self._restarts[worker]
-        while taken and now - taken[0] > window_s:
-            taken.popleft()
-        if len(taken) >= most:
-            allowed = f"rollout.max_restarts={most} times in rollout.restart_window_s={window_s:g} s"
-            raise RuntimeError(f"rollout worker {worker} must not die or hang more than {allowed}, got one more: {why}")
-        taken.append(now)
+            raise RuntimeError(f"a rollout worker must start within policy.start_timeout_s={timeout_s:g} s; {needs}") from error
 
     def _silent_s(self, worker: int) -> float:
         """Seconds since the worker's engine, or its process, last made progress with its work."""
@@ -286,22 +240,13 @@ def _reason(error: Exception) -> str:
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
-def _no_room(what: str, error: Exception) -> RuntimeError:
-    remedy = "free its disk or raise cluster.object_store_mb"
-    return RuntimeError(f"Ray's object store must have room for {what}, got {_reason(error)}; {remedy}")
-
-
-# Ray itself ------------------------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def ray_session(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: int | None = None) -> Iterator[None]:
     """While entered, this process is connected to Ray; one that was before stays so.
 
     Args:
-        num_cpus: CPUs of a local Ray, at least.
+        num_cpus, num_gpus: of a local Ray: CPUs at least, and its first GPUs; None for all.
         folder: for the sockets, logs and spilled objects of a local Ray.
-        num_gpus: GPUs of a local Ray, the first ones; None for all.
 
     Raises:
         ValueError: there is no cluster at the address.
