@@ -114,7 +114,7 @@ def test_delays_of_slow_users_are_log_normal_and_the_same_for_the_same_turn() ->
 
 @pytest.mark.engine
 def test_engines_are_measured_by_all_their_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pool for all parts: Ray and a worker take most of the time."""
+    """Takes 16 s: one pool for all parts; Ray and a worker take most of it."""
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
     monkeypatch.setattr(simulator, "delay_of", lambda key: 0.001)
     monkeypatch.setattr(rollouts, "LARGE_MB", 16)

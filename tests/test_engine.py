@@ -203,7 +203,7 @@ def test_weights_that_miss_a_parameter_are_refused_and_nothing_changes(engine, f
 @pytest.mark.engine
 @NEEDS_VLLM
 def test_an_engine_of_two_ranks_takes_weights_on_both(tmp_path):
-    """Each rank is a process with half of every matrix; on a CPU vLLM joins them by gloo."""
+    """Each rank is a process with half of every matrix; on a CPU vLLM joins them by gloo. Takes 15 s: both import vLLM."""
     folder = save_tiny_policy(tmp_path, hidden=64, layers=1)
     model = load(folder)
     engine = make_engine(EngineConfig(engine=EngineKind.VLLM, tensor_parallel=2), folder, max_context=128)

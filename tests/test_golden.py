@@ -59,7 +59,8 @@ def test_a_run_of_each_other_algorithm_has_the_recorded_metrics(algorithm: str, 
     short = ("policy.engine=hf", "evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "evaluation.strictness=[0.5]")
     assert experiments(["smoke", *short, f"algorithm.kind={algorithm}", f"runs={tmp_path}", "name=run"]) == 0
     found, wanted = metrics_of(tmp_path / "smoke" / "run"), recorded_metrics(f"smoke_hf_{algorithm}.jsonl")
-    # In this process sums may be taken in another order: the last digits differ, and no sampled token does.
+    # It takes 10 s, as it trains and evaluates with the shipped prior. In this process sums may be taken in another order: the last
+    # digits differ, and no sampled token does.
     for now, before in zip(found, wanted, strict=True):
         assert now.keys() == before.keys()
         for name, value in before.items():
@@ -67,6 +68,7 @@ def test_a_run_of_each_other_algorithm_has_the_recorded_metrics(algorithm: str, 
 
 
 def test_four_teachers_do_as_well_with_toy_students_as_they_did(tmp_path: Path):
+    """Takes 11 s: whole courses of the toy benchmark, whose means were recorded."""
     wanted, out = recorded("benchmark.json"), tmp_path / "benchmark.json"
     teachers = list(next(iter(wanted.values())))
     assert curriculum(["benchmark", "--teachers", *teachers, "--students", *wanted, *ONE_SEED, "--out", str(out)]) == 0

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """vLLM's OpenAI server with a random model of one layer, on loopback."""
+    """vLLM's OpenAI server with a random model of one layer, on loopback. It takes 20 s to start."""
     if not has_vllm():
         pytest.skip("vLLM cannot be imported")
     folder = tmp_path_factory.mktemp("vllm")
@@ -134,7 +134,7 @@ def test_the_check_tells_a_key_a_model_and_a_setting_that_the_server_does_not_ta
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FakeEndpoint, dict[str, Any]]:
-    """A run of two steps on profiles of our own, its server, and what was in the cache."""
+    """A run of two steps on profiles of our own, its server, and what was in the cache. Takes 25 s: Ray, a worker and vLLM start."""
     place = tmp_path_factory.mktemp("run")
     save_tiny_policy(place / "policy", hidden=64, layers=1)
     scenarios = [next(s for s in load_bank().scenarios(Split.TRAIN) if s.family == family) for family in FAMILIES[:6]]

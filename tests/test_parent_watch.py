@@ -86,6 +86,7 @@ def test_only_a_bound_process_is_watched_and_its_children_are_not():
 @pytest.mark.engine
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_an_engine_that_still_starts_ends_with_the_worker_that_wanted_it(tmp_path: Path):
+    """Takes 15 s: a process imports vLLM, and its child does so again."""
     script = tmp_path / "worker.py"  # whose children are spawned, and look for it
     script.write_text(ENGINE)
     folder = save_tiny_policy(tmp_path / "policy", hidden=32, layers=1)

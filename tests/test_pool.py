@@ -278,7 +278,10 @@ def real_pool(folder):
 
 @pytest.mark.engine
 def test_a_pool_of_real_engines(folder):
-    """Agreement with the model, order, errors as data, evaluation, new weights, and a listener on loopback only."""
+    """Agreement with the model, order, errors as data, evaluation, new weights, and a listener on loopback only.
+
+    Takes 20 s: Ray and two vLLM engines start.
+    """
     with real_pool(folder) as pool:
         tasks = tasks_of(*["plain"] * 8, group_size=8)
         groups = roll_out(pool, tasks)
@@ -328,6 +331,7 @@ def deterministic_tokens(folder, kind, *, seed=0):
 
 @pytest.mark.parametrize("kind", ["hf", pytest.param("vllm", marks=pytest.mark.engine)])
 def test_deterministic_rollouts_repeat_in_a_fresh_engine_and_in_a_used_one_and_differ_by_seed(kind, folder):
+    """With vLLM it takes 13 s: three engines start."""
     first, used = deterministic_tokens(folder, kind)
     fresh, _ = deterministic_tokens(folder, kind)
     assert first == used == fresh

@@ -216,6 +216,7 @@ def test_a_prior_is_the_same_under_other_kernels_and_threads_and_is_found_again(
 
 
 def test_a_prior_that_thinks_is_another_recipe_and_keeps_its_tags(tiny: Path, cache: Path):
+    """Takes 10 s: a prior is built in a process of its own, which imports torch and compiles the lexicon."""
     assert prior_folder(PriorConfig()) == prior_folder(PriorConfig(thinking=False)) != prior_folder(PriorConfig(thinking=True))
     folder = build_prior(replace(TINY, thinking=True), progress=False)
     assert learnt_to_think(folder) is True and learnt_to_think(tiny) is False
