@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from policy.config import EngineKind
 from policy.prior import EMBEDDED
-from simulator.files import ExitCode, write_whole
+from simulator.files import ExitCode, ended, write_whole
 from simulator.options import at_least
 
 if TYPE_CHECKING:
@@ -128,4 +128,4 @@ def document(figures: Figures) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main, refused=(), if_interrupted="interrupted: nothing was written"))

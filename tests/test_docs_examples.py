@@ -33,6 +33,14 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("experiments/*.md")), *sorted(ROOT.glob("studies/*/*.md"))]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_that_a_page_imports_exist(page: Path):
+    ours = r"from ((?:simulator|curriculum|policy|experiments|analysis)[\w.]*) import ([\w, ]+)"
+    for module, names in re.findall(ours, page.read_text(encoding="utf-8")):
+        found = importlib.import_module(module)
+        assert [name for name in names.split(", ") if not hasattr(found, name.strip())] == [], module
+
+
 def examples(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
 

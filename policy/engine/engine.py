@@ -245,7 +245,7 @@ class Engine(abc.ABC):
                     if result.set_running_or_notify_cancel():
                         try:
                             result.set_result(function())
-                        except Exception as error:  # noqa: BLE001 - the caller's to judge
+                        except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
                             result.set_exception(error)
                     continue
                 # All of them wait before the first is admitted: if the engine breaks here, it fails them all.

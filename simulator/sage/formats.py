@@ -153,7 +153,7 @@ def intention_of(task: str) -> HiddenIntention:
 def dialogue_of(record: Mapping[str, Any]) -> Dialogue:
     """A native transcript as a held-out dialogue with the recorded changes: new emotion = min(100, old + change).
 
-    Native users have only one difficulty; VANILLA stands for their prompts.
+    Native users have only one difficulty; VANILLA is that of their prompts.
 
     Raises:
         ValueError: something is missing, or the emotions do not follow from the changes.
