@@ -16,8 +16,11 @@ from curriculum.toy.students import (
     FewGroups,
     Forgetting,
     Improving,
+    Narrow,
     NoiseFamilies,
+    NoisyStrict,
     Outages,
+    Spent,
     StrictFamilies,
     Student,
     advantages,
@@ -67,6 +70,33 @@ def test_ceiling_dip_drift_and_standstill():
     still = Improving(theta=4.0, lr=0.0)
     still.learn(play(still, 0.3))
     assert still.theta == 4.0 and still.frontier().tolist() == [0.5] and still.scores()[5] == 0.5
+
+
+def test_practice_without_density_spends_the_entropy_that_learning_needs():
+    student = Spent(theta=4.0)
+    student.learn(make_batch([[1, 1, 1, 1], [0, 0, 0, 0]]))
+    assert student.theta == 4.0 and student.reserve == pytest.approx(0.97)
+    assert student.entropy(np.zeros(2), np.array([0.1, 0.9])).tolist() == [student.reserve] * 2
+    # The variance of (1, 1, 0, 0) is 1/3, so density is above 1 and nothing is spent; the step of S2 at a rate of 0.3 is scaled by 0.97.
+    student.learn(make_batch([[1, 1, 0, 0]]))
+    assert student.reserve == pytest.approx(0.97) and student.theta == pytest.approx(4.0 + 0.3 * 0.97 * 0.25)
+
+
+def test_the_narrow_window_is_a_tenth_wide_and_moves_with_practice():
+    student = Narrow()
+    assert student.skill(np.array([0.05, 0.1, 0.15])) == pytest.approx([0.881, 0.5, 0.119], abs=0.001)
+    student.learn(play(student, 0.1))
+    # 0.75 * 7/8 * 0.25 of theta, a fortieth of it in strictness: 160 such updates move it from 0.1 to 0.75.
+    assert student.theta / 40 - 0.1 == pytest.approx(0.0041, rel=0.05)
+
+
+def test_noise_among_strict_users_varies_two_thirds_as_much_as_even_odds():
+    student = NoisyStrict(theta=-20.0)  # fails always
+    lenient, strict = (play(student, d) for d in (0.0, 1.0))
+    assert lenient.rewards_NG.max() == 0.0
+    # For e of unit variance, clip(e, 0, 1) has mean phi(0) - phi(1) + P(e > 1) = 0.316 and variance 0.158, against 0.25.
+    assert strict.rewards_NG.mean() == pytest.approx(0.316, abs=0.01) and strict.rewards_NG.var() == pytest.approx(0.158, abs=0.005)
+    assert np.array_equal(strict.successes_NG, strict.rewards_NG >= 0.7) and strict.choices_NG.max() == 0
 
 
 def test_dense_rewards_are_shares_of_eight_turns_and_success_needs_six():

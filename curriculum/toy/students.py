@@ -15,6 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from curriculum.signals import reward_density
+
 GRID = np.linspace(0.0, 1.0, 11)  # strictness at which students are examined
 
 
@@ -306,6 +308,59 @@ class Improving(OneFamily):
 
 
 @dataclass
+class Narrow(Improving):
+    """S9: S2 whose window is 0.1 wide, p = sigma(theta - 40 d) from theta = 4 with lr 0.75; it moves by 0.8 if it is practised throughout.
+
+    p lies between 0.12 and 0.88 for strictness within 0.05 of theta / 40: off it a reward of 0 or 1 says nothing. Constants ours.
+    """
+
+    theta: float = 4.0
+    lr: float = 0.75
+
+    slope: ClassVar[float] = 40.0
+
+
+@dataclass
+class Spent(Improving):
+    """S8: S2 that learns by its entropy H, which practice without reward density spends: easing too late is fatal.
+
+    p = sigma(theta - 8 d), theta += 0.3 H mean(A (a - p)) from theta = 0; H *= 1 - 0.03 (1 - min(1, density)) from H = 1 nat, density
+    the batch's reward density. Nothing brings entropy back. Constants ours.
+    """
+
+    theta: float = 0.0
+    lr: float = 0.3
+    reserve: float = 1.0
+    """H, nats."""
+
+    watched: ClassVar[bool] = True
+
+    def improve(self, batch: Batch) -> None:
+        before = self.theta
+        super().improve(batch)
+        self.theta = before + self.reserve * (self.theta - before)
+        density = reward_density(batch.rewards_NG)
+        self.reserve *= 1.0 - 0.03 * (1.0 - min(1.0, density if density == density else 0.0))
+
+    def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
+        return np.full(len(strictness_N), self.reserve)
+
+
+@dataclass
+class NoisyStrict(Improving):
+    """S10: S2 whose users reward the more at random the stricter they are: r = clip(a + e, 0, 1), e ~ Normal(0, d^2), success r >= 0.7.
+
+    Among strict users failures alone vary by two thirds of what even odds do among lenient ones. Scores are those of S2. Constants ours.
+    """
+
+    def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
+        batch = super().play(family_N, strictness_N, group_size, rng)
+        noise_NG = strictness_N[:, None] * rng.standard_normal(batch.rewards_NG.shape)
+        rewards_NG = np.clip(batch.rewards_NG + noise_NG, 0.0, 1.0)
+        return replace(batch, rewards_NG=rewards_NG, successes_NG=rewards_NG >= 0.7)
+
+
+@dataclass
 class Dense(Improving):
     """S2 in dialogues of 8 turns: each is good with p = sigma(theta - 8 d), reward = share of good turns, success = reward >= 0.7.
 
@@ -424,6 +479,9 @@ STUDENTS: dict[str, Callable[[np.random.Generator], Student]] = {
     "S6_delay8": lambda rng: StrictFamilies(delay=8),
     "S7_few_groups_50": lambda rng: FewGroups(offset_F=rng.normal(0.0, 0.15, 24)),
     "S7_few_groups_200": lambda rng: FewGroups(num_groups=8, num_updates=200, offset_F=rng.normal(0.0, 0.15, 24)),
+    "S8_spent": lambda rng: Spent(),
+    "S9_narrow": lambda rng: Narrow(),
+    "S10_noisy_strict": lambda rng: NoisyStrict(),
     "outages": lambda rng: Improving(outages=Outages()),
     "non_monotone": lambda rng: Improving(dip=0.5),
     "dense": lambda rng: Dense(),
