@@ -322,11 +322,12 @@ def dot_rows(
     return (draw if rows else None), 30.0 * len(rows) + 40.0
 
 
-def shaded_dots(dots: Sequence[tuple[float, float, float | None, tuple[str, str]]]) -> Draw | None:
+def shaded_dots(dots: Sequence[tuple[float, float, float | None, tuple[str, str]]], moves: Sequence[tuple[float, str]] = ()) -> Draw | None:
     """Strictness over steps, dark where rollouts succeeded; None without dots.
 
     Args:
         dots: step, strictness, share of successes (None leaves the dot empty), and a kind as marker and meaning.
+        moves: step and "easier" or "harder", a triangle under the dots.
     """
 
     def draw(axes: Any) -> None:
@@ -339,7 +340,18 @@ def shaded_dots(dots: Sequence[tuple[float, float, float | None, tuple[str, str]
             xs, ys, shares, _ = zip(*(dot for dot in dots if dot[3] == kind), strict=True)
             shades = ["none" if share is None else blues(0.1 + 0.9 * share) for share in shares]
             axes.scatter(xs, ys, s=16, c=shades, marker=kind[0], edgecolors=PAPER["soft"], linewidths=0.3, gid=mark("issued", kind[1]))
-        axes.set(xlabel="step", xlim=(0.0, max(dot[0] for dot in dots) + 0.5), ylim=(-0.02, 1.02), yticks=[0, 0.25, 0.5, 0.75, 1])
+        for step, way in moves:
+            axes.plot(
+                [step],
+                [-0.08],
+                "v" if way == "easier" else "^",
+                color=PAPER["ink"],
+                markersize=5,
+                gid=mark("move", f"{way}, step {step:g}"),
+            )
+        low, ticks = -0.14 if moves else -0.02, [0, 0.25, 0.5, 0.75, 1]
+        frame(axes, x_label="step")
+        axes.set(xlim=(0.0, max(dot[0] for dot in dots) + 0.5), ylim=(low, 1.02), yticks=ticks)
         edge = {"linestyle": "", "markersize": 5, "markeredgecolor": PAPER["soft"], "markeredgewidth": 0.4}
         labels = {f"{share:.0%}" + " successes" * (share == 0.0): blues(0.1 + 0.9 * share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)}
         keys = [Line2D([], [], marker="o", color=colour, label=label, **edge) for label, colour in labels.items()]

@@ -13,7 +13,7 @@ from analysis.endpoints import Look
 from analysis.evaluated import is_evaluation
 from analysis.page import render
 from analysis.plots import FOLDER, FULL, SMALL, WIDE, Dots, Figure, Line, bars, curves, dot_rows, heat_map, shaded_dots, write_figures
-from analysis.runs import EVALUATION, REPORT, TRANSCRIPTS, Group, Run, by_time, in_words, read_run
+from analysis.runs import EVALUATION, REPORT, TRANSCRIPTS, Decision, Group, Run, by_time, in_words, read_run
 from analysis.sections import BeforeAfter, after_alarms, alarms_in_all, alarms_of, examples
 from analysis.sweeps import run_folders, seed_of
 from analysis.text import count, duration, make_experiment, nth, text, way_covered, with_interval
@@ -51,8 +51,9 @@ CURVES = (
     Curve(
         "entropy",
         "Policy entropy",
-        {"entropy": "actor/entropy"},
-        "Nats per token. A slow fall is learning; near 0 the policy has stopped exploring.",
+        {"entropy": "actor/entropy", "what the budget affords": "curriculum/entropy_affordable"},
+        "Nats per token. A slow fall is learning; near 0 the policy has stopped exploring. At what the budget affords, a tenth of the "
+        "start is left at the end.",
         None,
     ),
     Curve("difficulty", "Difficulty", {"strictness": "curriculum/strictness"}, "Mean strictness of the users that the teacher chose."),
@@ -81,6 +82,20 @@ AIM = Curve(
     "mean over families, each with an offset of its own.",
 )
 """Of a teacher that tracks success."""
+STEERING = Curve(
+    "steering",
+    "What entropy and density moved",
+    {
+        "ease": "curriculum/ease",
+        "entropy pressure": "curriculum/entropy_pressure",
+        "entropy growth": "curriculum/entropy_growth",
+        "density ratio": "curriculum/density_ratio",
+    },
+    "Ease is in logits of the mean reward, below 0 for harder tasks. Pressure above 1 (entropy falls faster than the budget affords) makes "
+    "tasks harder; growth above 1 (entropy will double) or density below 1 (rewards differ less than expected) makes them easier.",
+    (-1.1, 3.0),
+)
+"""Of a teacher that entropy and density steer; the most that pressure can do it does at 2.7."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -97,16 +112,16 @@ def write_report(run_folder: Path) -> Path:
         )
     held_out, (groups, decided) = BeforeAfter.read(run.evaluation()), run.teaching()
     drawn = [line_figure(run, curve) for curve in CURVES]
-    drawn += [*held_out_figures(run, held_out.looks), issued_figure(groups), intentions_figure(groups)]
-    # Only a finished run has scores, and only a teacher that tracks success has an aim.
-    drawn += [figure for figure in (scores_figure(run), line_figure(run, AIM, size=(FULL[0], SMALL[1]))) if figure.draw is not None]
+    drawn += [*held_out_figures(run, held_out.looks), issued_figure(groups, decided), intentions_figure(groups)]
+    # Only a finished run has scores.
+    drawn += [figure for figure in (scores_figure(run),) if figure.draw is not None]
+    own = [curve for curve in (AIM, STEERING) if all(run.series(key).values for key in curve.keys.values())]
+    drawn += [line_figure(run, curve, size=(FULL[0], SMALL[1])) for curve in own]
     write_figures(run.folder, drawn)
     kind, algorithm, model = (setting(run.config, key) for key in ("teacher.kind", "algorithm.kind", "policy.model"))
     made_by = [f"{kind} teacher" if kind else None, algorithm, f"{model} policy" if model else None]
-    decisions = [f"step {at}: {name.replace('_', ' ')} ({in_words(inputs)})" for at, name, inputs in decided[:200]]
-    if more := len(decided) - len(decisions):
-        decisions.append(f"... and {more} more in teacher.jsonl")
-    counts = Counter(decision.name.replace("_", " ") for decision in decided)
+    decisions = [(str(at), f"{name}: {move}" if move else name, in_words(inputs)) for at, name, inputs, move in decided[:200]]
+    counts = Counter(decision.name for decision in decided)
     ended = f"{EVALUATION} holds no dialogue of before and after training."
     page = render(
         "report.html",
@@ -124,6 +139,7 @@ def write_report(run_folder: Path) -> Path:
         callbacks=callback_tables(run),
         decision_counts=", ".join(f"{name} {num}" for name, num in counts.most_common()),
         decisions=decisions,
+        more_decisions=len(decided) - len(decisions),
         alarms=after_alarms(run, held_out.looks),
         examples=examples(held_out.pairs) if held_out.pairs else [],
         no_example=ended if run.summary is not None else "The evaluation after training is still to come.",
@@ -269,8 +285,8 @@ def held_out_figures(run: Run, looks: Sequence[Look]) -> list[Figure]:
     ]
 
 
-def issued_figure(groups: Sequence[Group]) -> Figure:
-    """A dot for each group at its strictness, dark where it succeeded."""
+def issued_figure(groups: Sequence[Group], decided: Sequence[Decision] = ()) -> Figure:
+    """A dot for each group at its strictness, dark where it succeeded, and a triangle for each decision that moved difficulty."""
     every = math.ceil(len(groups) / 2000) or 1
     skipped = f" Of {len(groups):,} {nth(every)} is drawn." if every > 1 else ""
     # Tasks other than the teacher's own choice, by mode; a teacher with one mode has no other to be distinguished from.
@@ -281,12 +297,16 @@ def issued_figure(groups: Sequence[Group]) -> Figure:
         "unlearned": ("v", "only scored"),
     }
     markers = markers if len({group.mode for group in groups}) > 1 else {}
+    moves = [(float(decision.step), decision.move) for decision in decided if decision.move]
+    moved = " Triangles below: where the teacher made tasks harder (up) or easier (down)." if moves else ""
     dots = [(group.step, group.strictness, group.success_share, markers.get(group.mode, ("o", "its own choice"))) for group in groups]
     return Figure(
         name="issued",
         title="What was issued, and how it went",
-        draw=shaded_dots(dots[::every]),
-        caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did." + skipped,
+        draw=shaded_dots(dots[::every], moves),
+        caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did."
+        + skipped
+        + moved,
         header=("step", "family", "strictness", "success_share", "mode"),
         rows=[(group.step, group.family, group.strictness, group.success_share, group.mode) for group in groups],
         size=FULL,

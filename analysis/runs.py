@@ -124,7 +124,8 @@ class Run:
             ValueError: a line lacks something.
         """
         tasks: dict[str, Group] = {}
-        decisions = []
+        decisions: list[Decision] = []
+        eased: dict[str, float] = {}
         for line in read_lines(self.folder / TEACHER):
             try:
                 if line["event"] == "task":
@@ -135,7 +136,12 @@ class Run:
                     tasks[line["task"]] = tasks[line["task"]]._replace(success_share=line.get("success_share"))
                 elif line["event"] == "decision":
                     inputs = {key: value for key, value in line.items() if key not in {"step", "event", "decision", "teacher_step"}}
-                    decisions.append(Decision(line["step"], str(line["decision"]), inputs))
+                    name = str(line["decision"]).replace("_", " ")
+                    # By how much tasks are easier than without such decisions: in logits, or a shift of the target.
+                    ease = float(inputs.get("ease", inputs.get("shift", 0.0)))
+                    change, eased[name] = ease - eased.get(name, 0.0), ease
+                    move = "easier" if change > 0.0 else "harder" if change < 0.0 else ""
+                    decisions.append(Decision(line["step"], name, inputs, move))
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(
                     f"teacher.jsonl must hold tasks and outcomes, got a line at step {line['step']} with a bad {error}"
@@ -261,6 +267,8 @@ class Decision(NamedTuple):
     step: int
     name: str
     inputs: dict[str, Any]
+    move: str = ""
+    """"easier" or "harder" where it moved the difficulty of all tasks."""
 
 
 def by_time(

@@ -34,7 +34,7 @@ from simulator.version import recorded_world
 
 IMAGE_EVERY = 10
 """Steps between two maps of issued tasks."""
-COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world")
+COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.near_maximum", "teacher.strictness", "world")
 """Settings in the HParams tab, which shows the first five by name. `arm` is the arm's folder in a sweep, which adds its own settings."""
 JUDGED_BY = ("eval/full_score", "eval/auc", "eval/full_worst_cell", "eval/full_success_rate", "eval/full_failure_rate")
 """Scalars in the HParams tab."""

@@ -19,12 +19,14 @@ from curriculum.schedules import (
     UniformConfig,
     UniformTeacher,
 )
+from curriculum.target import TargetConfig, TargetTeacher
 from curriculum.teacher import Teacher
 from curriculum.thompson import BetaThompsonConfig, BetaThompsonTeacher
 from simulator.scenario import Family
 
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
+    "target": (TargetConfig, TargetTeacher),
     "fixed": (FixedConfig, FixedTeacher),
     "linear": (LinearConfig, LinearTeacher),
     "staged": (StagedConfig, StagedTeacher),

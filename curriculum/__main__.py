@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
-    example = "python -m curriculum benchmark --teachers frontier fixed:strictness=.3 frontier:rho=.2,guard.enabled=false --students drift"
+    example = "python -m curriculum benchmark --teachers frontier fixed:strictness=.3 frontier:near_maximum=.8 --students drift"
     add = commands.add_parser("benchmark", help="compare teachers on toy students", epilog=f"example: {example}").add_argument
     add("--teachers", nargs="+", default=["all"], metavar="TEACHER", help="all, or names and kinds, with settings if need be")
     add("--students", nargs="+", default=["all"], metavar="STUDENT", help=f"all, or some of {', '.join(STUDENTS)}")

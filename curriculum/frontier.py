@@ -1,17 +1,19 @@
-"""The default teacher, frontier, with its forgetting watch and its entropy guard."""
+"""The default teacher, frontier: practice at the hard edge of where reward density is near its maximum."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass as settings_dataclass
+from pydantic.dataclasses import dataclass
 
 from curriculum.allocation import AllocationConfig
+from curriculum.forgetting import ForgettingConfig, ForgettingWatch
+from curriculum.signals import reward_density
 from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
 from curriculum.teacher import Teacher, TeacherConfig
 from curriculum.thompson import BinsConfig, StrictnessBins
@@ -19,345 +21,372 @@ from simulator.scenario import Family, HiddenIntention
 from simulator.settings import SETTINGS
 
 
-@settings_dataclass(config=SETTINGS)
-class ForgettingConfig:
-    """When a fall in the probe panel counts as forgetting, and how much replay it calls for."""
-
-    enabled: bool = True
-    """False never replays (the ablation)."""
-    rate: float = Field(default=0.06, gt=0, le=1)
-    """Weight of one probe dialogue in the running mean of its band."""
-    fading: float = Field(default=0.002, ge=0, le=1)
-    """Share of the gap to the present by which the best fades with each dialogue of its band."""
-    num_errors: float = Field(default=2.5, ge=0, le=100)
-    """Fall that is attributed to chance, in standard errors of the running mean."""
-    full: float = Field(default=0.05, gt=0, le=1)
-    """Fall beyond that from which all groups are replay, as a share of the band's best."""
-
-
-class ForgettingWatch:
-    """Compares the performance of each band of strictness on the probe panel with its best; a loss calls for a share of replay.
-
-    The panel plays the same training dialogues again and again. Each dialogue, of performance x, moves the running mean of its band,
-
-        now_b += max(rate, 1 / n_b) (x - now_b)
-
-    n_b dialogues of band b having come so far, and best_b is the greatest now_b since the band was first judged (after 1 / rate dialogues),
-    fading by `fading` of the gap with every dialogue so that a lucky panel is not held against the policy for ever. A loss asks for
-    practice in any band:
-
-        m_b     = (best_b + now_b) / 2
-        slack_b = num_errors sqrt(m_b (1 - m_b) rate / (2 - rate))
-        share   = clip(max_b (best_b - now_b - slack_b) / (full best_b), 0, 1)
-
-    The root is the standard error of a running mean of successes; graded rewards have a smaller one. When the bands have recovered, the
-    share falls back to 0. A group of replay is practice all the same, so `num_errors` is low.
-
-    Source: our own; compared with a fixed share on student S3 (docs/toy_benchmark.md).
-    """
-
-    NUM_BANDS: ClassVar[int] = 5
-
-    def __init__(self, config: ForgettingConfig) -> None:
-        self.config = config
-        self.now, self.best, self.num_seen = [0.0] * self.NUM_BANDS, [0.0] * self.NUM_BANDS, [0] * self.NUM_BANDS
-
-    def learn(self, probes: Sequence[GroupOutcome], performances: Sequence[float]) -> None:
-        """Takes in probe groups with their performance in [0, 1], each one dialogue or several of the same kind; NaN is passed over."""
-        for probe, performance in zip(probes, performances, strict=True):
-            if math.isnan(performance):
-                continue
-            band = min(int(probe.task.strictness * self.NUM_BANDS), self.NUM_BANDS - 1)
-            self.num_seen[band] += 1
-            self.now[band] += max(self.config.rate, 1.0 / self.num_seen[band]) * (performance - self.now[band])
-            if self.num_seen[band] * self.config.rate >= 1.0:
-                faded = self.best[band] - self.config.fading * (self.best[band] - self.now[band])
-                self.best[band] = max(faded, self.now[band])
-
-    @property
-    def drops(self) -> list[float]:
-        """How far the performance of each band lies below its best, from lenient to strict; 0 before a band is judged."""
-        bands = zip(self.now, self.best, self.num_seen, strict=True)
-        return [best - now if num_seen * self.config.rate >= 1.0 else 0.0 for now, best, num_seen in bands]
-
-    @property
-    def replay_share(self) -> float:
-        """Share of the groups that should practise what was lost, in [0, 1]."""
-        num_errors, rate, share = self.config.num_errors, self.config.rate, 0.0
-        for drop, now, best in zip(self.drops, self.now, self.best, strict=True):
-            middle = (best + now) / 2.0
-            slack = num_errors * math.sqrt(max(middle * (1.0 - middle), 0.0) * rate / (2.0 - rate))
-            if drop > slack:
-                share = max(share, (drop - slack) / (self.config.full * best))
-        return min(share, 1.0) if self.config.enabled else 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"now": self.now, "best": self.best, "num_seen": self.num_seen}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.now, self.best, self.num_seen = (list(state[name]) for name in ("now", "best", "num_seen"))
-
-
-@settings_dataclass(config=SETTINGS)
-class GuardConfig:
-    """When the guard acts and how far it may go."""
-
-    enabled: bool = True
-    """False leaves the target success alone (the ablation)."""
-    entropy_low: float = Field(default=0.8, gt=0, le=1)
-    """Acts while smoothed entropy is below this share of its start and falling."""
-    density_low: float = Field(default=0.8, gt=0, le=10)
-    """Acts only while smoothed reward density is below this share of its start; 10 makes entropy alone decide. Entropy that falls while
-    rewards within groups still differ is learning."""
-    success_margin: float = Field(default=0.1, ge=0, le=1)
-    """Success below target by more than this means that the agent starves, otherwise the users are too lenient."""
-    step: float = Field(default=0.02, gt=0, le=0.5)
-    """How far one decision moves the target success."""
-    max_shift: float = Field(default=0.1, ge=0, le=0.3)
-    """How far all decisions together may move it either way."""
-    hold_updates: int = Field(default=5, ge=1, le=1000)
-    """Updates that make up the start, and the least number between two decisions."""
-    smoothing: float = Field(default=0.3, gt=0, le=1)
-    """Weight of the newest update in the smoothed values."""
-
-
-@dataclass
-class EntropyGuard:
-    """Moves the target success when the policy narrows *and* rewards within its groups become equal.
-
-    Down (stricter users) when success comes too easily, up (easier ones) when it does not come. Every `hold_updates` updates at most one
-    decision, and only after the condition held for as many in a row; once it has been gone for as long, the shift goes back the same way.
-
-    Source: our own; on toy students it neither helped nor hurt, so switch it off to see its effect. Each decision is recorded with its
-    inputs.
-    """
-
-    config: GuardConfig
-    num_updates: int = 0
-    entropy: float = 0.0
-    """Smoothed, in nats, as is its start."""
-    density: float = 0.0
-    entropy_start: float = 0.0
-    """Mean over the first `hold_updates` updates."""
-    density_start: float = 0.0
-    held: int = 0
-    """Updates since the last decision."""
-    in_a_row: int = 0
-    """Consecutive updates on which the condition held (positive) or did not (negative)."""
-    shift: float = 0.0
-    """Term to add to the target success, in [-max_shift, max_shift]."""
-
-    def on_update(self, stats: UpdateStats, *, success: float, target: float) -> dict[str, Any] | None:
-        """Takes in an update and the running success; returns the decision with its inputs, if one was taken."""
-        config = self.config
-        if not config.enabled or not (math.isfinite(stats.entropy) and math.isfinite(stats.reward_density)):
-            return None
-        self.num_updates += 1
-        if self.num_updates <= config.hold_updates:
-            self.entropy_start += (stats.entropy - self.entropy_start) / self.num_updates
-            self.density_start += (stats.reward_density - self.density_start) / self.num_updates
-            self.entropy, self.density = self.entropy_start, self.density_start
-            return None
-        before = self.entropy
-        self.entropy += config.smoothing * (stats.entropy - self.entropy)
-        self.density += config.smoothing * (stats.reward_density - self.density)
-        change = self.entropy - before  # nats per update
-        is_narrow = self.entropy < config.entropy_low * self.entropy_start and change < 0.0
-        acting = is_narrow and self.density < config.density_low * self.density_start
-        self.in_a_row = max(self.in_a_row, 0) + 1 if acting else min(self.in_a_row, 0) - 1
-        self.held += 1
-        if self.held < config.hold_updates or abs(self.in_a_row) < config.hold_updates:
-            return None
-        if self.in_a_row > 0:
-            starved = success < target - config.success_margin
-            action, step = ("easier", config.step) if starved else ("stricter", -config.step)
-        else:
-            action, step = "relax", max(-config.step, min(config.step, -self.shift))
-        shift = max(-config.max_shift, min(config.max_shift, self.shift + step))
-        if shift == self.shift:
-            return None
-        held, self.shift, self.held = self.held, shift, 0
-        decided = {"action": action, "shift": shift, "success": success, "target": target}
-        counts = {"updates_in_a_row": abs(self.in_a_row), "updates_since_last": held}
-        entropy = {"entropy": self.entropy, "entropy_start": self.entropy_start, "entropy_change": change}
-        return {**decided, **entropy, **counts, "reward_density": self.density, "reward_density_start": self.density_start}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "config"}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name in self.state_dict():
-            setattr(self, name, state[name])
-
-
-@settings_dataclass(config=SETTINGS)
+@dataclass(config=SETTINGS)
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    measure: Literal["reward", "success"] = "reward"
-    """Performance that `target_success` is a target of: the mean reward, or the share of successes (final emotion >= `success_emotion`)."""
-    target_success: float = Field(default=0.46, ge=0.05, le=0.95)
-    """p* to aim at, as a share of the ceiling; groups teach most at half, and 0.4 costs 4 % of that."""
-    start: float = Field(default=0.15, ge=0, le=1)
-    """Level before anything was observed."""
-    slope: float = Field(default=2.0, ge=0.1, le=20)
-    """Assumed fall s of performance per unit of strictness at the frontier; wrong by a factor of two is harmless."""
-    rho: float = Field(default=0.3, gt=0, le=1)
-    """Share of the mean frontier error by which the level moves."""
-    rate: float = Field(default=0.05, gt=0, le=1)
-    """The most the level moves at once, in strictness."""
-    offset_prior: float = Field(default=1.35, ge=1, le=100)
-    """Worth, in groups, of the belief that a family is like all others."""
-    offset_rate: float = Field(default=0.06, gt=0, le=1)
-    """Least weight of a new group in its family's offset; larger forgets faster."""
-    ceiling_rate: float = Field(default=0.03, ge=0, le=1)
-    """Weight of an easy group in the ceiling; 0 keeps it at 1."""
-    explore: float = Field(default=0.05, ge=0, le=1)
-    """Share of groups away from the frontier, at any strictness."""
-    jitter: float = Field(default=0.01, ge=0, le=0.2)
-    """Half-width of the uniform noise on the strictness of a group."""
+    near_maximum: float = Field(default=0.9, ge=0.5, le=1)
+    """Share of the greatest reward density that still counts as near it; lower practises harder tasks."""
+    memory: float = Field(default=32.0, ge=4, le=10_000)
+    """Groups after which an outcome counts half in where the agent's ability lies; shorter follows a faster learner, longer is surer."""
+    explore: float = Field(default=0.05, ge=0, le=0.25)
+    """Share of the groups at any strictness, while all is well."""
+    entropy: bool = True
+    """Whether policy entropy moves difficulty and exploration; False is the ablation."""
+    replay: bool = True
+    """Whether strictness that the probe panel shows forgotten is practised again; False is the ablation."""
     allocation: AllocationConfig = field(default_factory=AllocationConfig)
-    guard: GuardConfig = field(default_factory=GuardConfig)
-    forgetting: ForgettingConfig = field(default_factory=ForgettingConfig)
-    bins: BinsConfig = field(default_factory=BinsConfig)
+
+
+class AbilityCurve:
+    """Mean reward as a logistic function of strictness, of one shape for all families and with an offset for each.
+
+        m_f(d) = sigma(B (a + o_f - d))
+
+    a (the strictness where half of the reward is earned) and ln B are the posterior mode of the latest groups, each counting as its number
+    of survivors and half as much for every `memory` groups that came after it, under a ~ N(1/2, 1/4) and ln B ~ N(ln 8, 1). Rewards between
+    0 and 1 count as fractions of a success, and evidence is divided by their dispersion (Pearson's, that of coin flips is 1), so graded
+    rewards are as informative as they are. The inverse of the Fisher information is the uncertainty that `draw` draws from. Offsets have
+    mean 0 and follow a group's surprise: o_f += max(1 / (n_f + 2), 0.06) (reward - m_f(d)) / max(B / 4, 1), n_f groups of f came before.
+
+    Source: our own; quasi-likelihood after McCullagh & Nelder 1989, Laplace's approximation.
+    """
+
+    PRIOR_MEAN: ClassVar[np.ndarray] = np.array([0.5, math.log(8.0)])
+    PRIOR_PRECISION: ClassVar[np.ndarray] = np.array([4.0, 1.0])
+    LOWEST, HIGHEST = np.array([-0.5, 0.0]), np.array([1.5, math.log(100.0)])
+
+    def __init__(self, families: Sequence[FamilyKey], memory: float) -> None:
+        self.memory = memory
+        self.mode_2 = self.PRIOR_MEAN.copy()
+        """a and ln B."""
+        self.scale_22 = np.diag(self.PRIOR_PRECISION**-0.5)
+        """Cholesky factor of their covariance."""
+        self.offsets = {str(family): 0.0 for family in families}
+        self.num_seen = dict.fromkeys(self.offsets, 0)
+        # [N, 4] strictness less offset, mean reward, survivors, weight of the groups that still count.
+        self.groups_N4 = np.zeros((0, 4))
+
+    def expected(self, family: FamilyKey, strictness: float) -> float:
+        """Mean reward of `family` at a strictness, in (0, 1)."""
+        return float(logistic(self.logit(family, strictness)))
+
+    def logit(self, family: FamilyKey, strictness: float) -> float:
+        """Its logit."""
+        a, log_b = self.mode_2
+        return float(math.exp(log_b) * (a + self.offsets[str(family)] - strictness))
+
+    def draw(self, family: FamilyKey, logit: float, rng: np.random.Generator) -> float:
+        """The strictness, perhaps outside [0, 1], at which a curve drawn from the posterior gives `family` a mean reward of this logit."""
+        a, log_b = self.mode_2 + self.scale_22 @ rng.standard_normal(2)
+        return float(a + self.offsets[str(family)] - logit * math.exp(-log_b))
+
+    def learn(self, groups: Sequence[GroupOutcome]) -> None:
+        """Takes in groups at the strictness that they were issued at, whenever they come."""
+        rows = [[g.task.strictness - self.offsets[str(g.task.family)], g.mean_reward, len(g.surviving), 1.0] for g in groups]
+        faded_N4 = self.groups_N4 * np.array([1.0, 1.0, 1.0, 0.5 ** (len(groups) / self.memory)])
+        self.groups_N4 = np.concatenate([faded_N4[faded_N4[:, 3] > 0.02], rows])
+        self.fit()
+        gain_scale = max(math.exp(self.mode_2[1]) / 4.0, 1.0)
+        for group in groups:
+            key = str(group.task.family)
+            surprise = (group.mean_reward - self.expected(group.task.family, group.task.strictness)) / gain_scale
+            self.offsets[key] += max(1.0 / (self.num_seen[key] + 2.0), 0.06) * min(max(surprise, -0.3), 0.3)
+            self.num_seen[key] += 1
+        mean = sum(self.offsets.values()) / len(self.offsets)
+        self.offsets = {key: offset - mean for key, offset in self.offsets.items()}
+        self.mode_2[0] += mean
+        self.groups_N4[:, 0] += mean
+
+    def fit(self) -> None:
+        """The posterior mode by Fisher scoring from the latest one, and its uncertainty."""
+        x_N, reward_N, size_N, weight_N = self.groups_N4.T
+        size_N = size_N * weight_N
+        for _ in range(6):
+            a, log_b = self.mode_2
+            z_N = math.exp(log_b) * (a - x_N)
+            m_N = logistic(z_N)
+            spread_N = np.maximum(m_N * (1.0 - m_N), 1e-3)
+            chi_square = float(size_N @ (np.square(reward_N - m_N) / spread_N))
+            dispersion = (chi_square + 1.0) / (weight_N.sum() + 1.0)
+            slopes_N2 = np.stack([np.full_like(x_N, math.exp(log_b)), z_N], axis=-1)
+            gradient_2 = slopes_N2.T @ (size_N * (reward_N - m_N)) / dispersion - self.PRIOR_PRECISION * (self.mode_2 - self.PRIOR_MEAN)
+            information_22 = (slopes_N2.T * (size_N * spread_N)) @ slopes_N2 / dispersion + np.diag(self.PRIOR_PRECISION)
+            step_2 = np.clip(np.linalg.solve(information_22, gradient_2), -0.3, 0.3)
+            self.mode_2 = np.clip(self.mode_2 + step_2, self.LOWEST, self.HIGHEST)
+        self.scale_22 = np.linalg.cholesky(np.linalg.inv(information_22))
+
+    def state_dict(self) -> dict[str, Any]:
+        arrays = {name: getattr(self, name).tolist() for name in ("mode_2", "scale_22", "groups_N4")}
+        return {**arrays, "offsets": self.offsets, "num_seen": self.num_seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.mode_2, self.scale_22 = np.array(state["mode_2"]), np.array(state["scale_22"])
+        self.groups_N4 = np.array(state["groups_N4"], dtype=float).reshape(-1, 4)
+        self.offsets, self.num_seen = dict(state["offsets"]), dict(state["num_seen"])
+
+
+class DensityCurve:
+    """Reward density as a function of how hard a task is for the agent, measured by the logit z of the mean reward that is expected of it.
+
+        V(z)   = (sum_i w_i k_i density_i + 4 h(z)) / (sum_i w_i k_i + 4),       k_i = exp(-(z - z_i)^2 / (2 0.6^2))
+        sd(z)  = s / sqrt(sum_i w_i k_i + 4)
+
+    w_i halves with every `memory` later groups. h(z) = r 4 m (1 - m), m = sigma(z), is the density of coins of that mean, scaled by r to
+    that of all groups. s^2 is the mean square of density_i - V(z_i), with (0.1 r^2) as if from one group before. z_i is what the ability
+    curve expects: by a group's own mean, groups that happened to agree would look certain.
+
+    Source: our own; kernel regression after Nadaraya 1964 and Watson 1964.
+    """
+
+    GRID: ClassVar[np.ndarray] = np.linspace(-6.0, 6.0, 61)
+    COIN: ClassVar[np.ndarray] = 1.0 / np.cosh(GRID / 2.0) ** 2
+
+    def __init__(self, memory: float) -> None:
+        self.keep = 0.5 ** (1.0 / memory)
+        self.weight_Z, self.density_Z = np.zeros(len(self.GRID)), np.zeros(len(self.GRID))
+        # Running sums over groups: weight, density, what a coin would give, squared residual.
+        self.totals_4 = np.array([0.0, 0.0, 0.0, 0.0])
+        self.fit()
+
+    def learn(self, z: float, density: float) -> None:
+        """Takes in the density of a group."""
+        residual = density - self.at(z)
+        kernel_Z = np.exp(-0.5 * np.square((self.GRID - z) / 0.6))
+        self.weight_Z = self.keep * self.weight_Z + kernel_Z
+        self.density_Z = self.keep * self.density_Z + kernel_Z * density
+        self.totals_4 = self.keep * self.totals_4 + np.array([1.0, density, 1.0 / math.cosh(z / 2.0) ** 2, residual**2])
+
+    def fit(self) -> None:
+        """V and its uncertainty, after `learn`."""
+        weight, density, coin, square = self.totals_4
+        r = (density + 0.01) / (coin + 0.01)
+        self.values_Z = (self.density_Z + 4.0 * r * self.COIN) / (self.weight_Z + 4.0)
+        self.sd_Z = math.sqrt((square + 0.1 * r * r) / (weight + 1.0)) / np.sqrt(self.weight_Z + 4.0)
+
+    def at(self, z: float) -> float:
+        """V(z)."""
+        return float(np.interp(z, self.GRID, self.values_Z))
+
+    def window(self, near_maximum: float, noise: float = 0.0) -> tuple[float, float]:
+        """z of the hard edge, where density is a share `near_maximum` of its greatest, and of the greatest itself.
+
+        Args:
+            noise: standard deviations by which density may be greater than V, at least 0; what was seldom seen gains most.
+        """
+        values_Z = self.values_Z + noise * self.sd_Z
+        k = int(np.argmax(values_Z))
+        near_Z = np.flatnonzero(values_Z[: k + 1] >= near_maximum * values_Z[k])
+        return float(self.GRID[near_Z[0]]), float(self.GRID[k])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name).tolist() for name in ("weight_Z", "density_Z", "totals_4")}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, saved in state.items():
+            setattr(self, name, np.array(saved))
+        self.fit()
+
+
+class Steering:
+    """How policy entropy and reward density move practice: easier or harder by at most one logit of mean reward, and wider.
+
+    Of the policy's entropy H, and likewise of its forking tokens', at budget fraction b, with H_0 its start (mean of the first three values
+    once tasks come from the frontier):
+
+        fall     = -d ln H / d b                               least squares over the latest 10 updates
+        pressure = fall (1 - b) / ln(10 H / H_0)               above 1: at this rate a tenth of the start is left before the budget ends
+        growth   = -fall (1 - b) / ln(2 H_0 / H)               above 1: at this rate it doubles its start before the budget ends
+        q        = density of the latest 64 groups or so at the frontier / density that the curve expected of them
+
+        ease    = ln+(1/q) + ln+ growth - ln+ pressure         in quarters of a logit, in [-1, 1]
+        explore = explore_0 max(1, pressure) max(1, 1/q)       at most 1/4
+
+    The greater pressure of the two entropies counts, and the greater growth. Signs follow from a policy that succeeds with probability
+    p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
+    success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
+    faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. Practice one
+    logit off even odds keeps 1 / cosh(1/2)^2 = 79 % of the density: no decision costs more. Nothing is integrated, so an effect ends with
+    its cause.
+
+    Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
+    """
+
+    WINDOW: ClassVar[int] = 10
+    SPENT: ClassVar[float] = 0.1
+    """Share of its start at which entropy counts as spent."""
+    DOUBLED: ClassVar[float] = 2.0
+    """And as exploding."""
+
+    def __init__(self) -> None:
+        self.ease = 0.0
+        """Logits of mean reward by which practice is easier than the density curve says."""
+        self.widen = 1.0
+        """Factor of the share of groups that explores."""
+        self.pressure, self.growth = 0.0, 0.0
+        # Of both entropies: rows (b, ln H), and the first values that make up the start.
+        self.courses: list[list[list[float]]] = [[], []]
+        self.starts: list[list[float]] = [[], []]
+        # Density found at the frontier and expected there, running sums.
+        self.num_groups, self.found, self.expected = 0, 0.0, 0.0
+
+    @property
+    def density_ratio(self) -> float:
+        """q; 1 before there are enough groups at the frontier."""
+        return self.found / self.expected if self.num_groups >= 32 else 1.0
+
+    def learn(self, found: float, expected: float) -> None:
+        """Takes in the density of a group at the frontier."""
+        self.num_groups += 1
+        self.found += found - self.found / 64.0
+        self.expected += expected - self.expected / 64.0
+
+    def on_update(self, stats: UpdateStats, *, by_entropy: bool) -> bool:
+        """Takes in an update; returns whether practice becomes easier or harder."""
+        pressures, growths = [0.0], [0.0]
+        if by_entropy and self.num_groups and math.isfinite(stats.budget_fraction):
+            for course, start, entropy in zip(self.courses, self.starts, (stats.entropy, stats.entropy_forking), strict=True):
+                if 0.0 < entropy < math.inf:
+                    start.extend([entropy] if len(start) < 3 else [])
+                    course.append([stats.budget_fraction, math.log(entropy)])
+                    del course[: -self.WINDOW]
+                if len(course) >= self.WINDOW // 2:
+                    fall, now = slope_and_mean(course)
+                    left, first = max(1.0 - stats.budget_fraction, 0.0), math.log(sum(start) / len(start))
+                    pressures.append(-fall * left / max(now - first - math.log(self.SPENT), 0.05))
+                    growths.append(fall * left / max(first + math.log(self.DOUBLED) - now, 0.05))
+        self.pressure, self.growth = max(pressures), max(growths)
+        starved = max(0.0, -math.log(max(self.density_ratio, 1e-3)))
+        pressed, growing = math.log(max(1.0, self.pressure)), math.log(max(1.0, self.growth))
+        before, self.ease = self.ease, round(4.0 * min(max(starved + growing - pressed, -1.0), 1.0)) / 4.0
+        self.widen = math.exp(starved + pressed)
+        return self.ease != before
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
 
 
 class FrontierTeacher(Teacher):
-    """The default: keeps every family where the agent performs just under half as well as it could, and replays what it forgets.
+    """The default: practises at the hard edge of where rewards within a group differ most, as hard as still teaches.
 
-    With d the strictness issued, p the performance of the group's survivors (their mean reward, or the share that succeeded), p* the
-    target, c the ceiling (the performance at easy users) and s the assumed slope -dp/dd, a family's frontier is estimated as
-    a = level + offset_f, and a group gives the error of that (in strictness):
+    The quantity that it controls is reward density, 4 x the variance of reward within a group, for which graded and binary, dense and
+    sparse rewards are alike. Two curves are learned from outcomes, each at the strictness that it was issued at, however late:
 
-        frontier_error = (p - expected) / s,     expected = clip(p* c - s (d - a), 0, c)
+        m_f(d)   mean reward of family f at strictness d (`AbilityCurve`); z = logit m says how hard a task is for this agent
+        V(z)     reward density where a task is as hard as that (`DensityCurve`)
 
-        level    += min(1, N / 4) clip(rho * mean of frontier errors, -rate, rate)   once for all N groups that came together
-        offset_f  = clip(offset_f, -0.1 - level, 1.1 - level)                        for every family, level moved
-        offset_f += max(1 / (n_f + offset_prior), offset_rate) * frontier_error      for each group; n_f of the family came before
-        c        += ceiling_rate * (p - c)                                           for groups that the line puts above 1.3, but of
-                                                                                     families whose frontier is 1 or above
+    For each group V is raised by a half-normal number of its standard deviations, so that what was seldom tried counts as promising. z is
+    drawn evenly between the greatest density and the hard edge, the hardest z whose density is a share `near_maximum` of it. z plus the
+    ease that `Steering` gives becomes a strictness by an m_f drawn from its posterior. So doubt spreads practice, and evidence narrows it.
 
-    a stays within [-0.1, 1.1], and so does a plus the error. The clip keeps it there when the level moves by groups of other families:
-    otherwise a family at a bound would have to come all the way back before its own groups moved it.
+    - The first 16 groups are spread over strictness by a low-discrepancy sequence, and so is a share `explore` of all later ones.
+    - When the probe panel shows forgetting (`ForgettingWatch`), a share of the groups goes wherever mean reward has sunk to that of the
+      greatest density, at any strictness (`StrictnessBins`).
+    - Families get groups by their learning progress (`curriculum.allocation`).
 
-    Near the frontier a + frontier_error is d + (p - p* c) / s: a group's evidence depends on the strictness that was *issued*, not on
-    later moves of the level, so outcomes may come many steps late without a swing. Far from it, a failure above or a success below was
-    expected and says nothing. Families share the level, because with 24 families and a handful of groups a step each alone would be seen
-    too seldom. The target is a share of the ceiling, so a simulator that spoils every sixth dialogue does not hold the level down.
+    What it cannot do: reward that is pure noise has density, and looks like something to learn where it is the greatest.
 
-    Where rewards are 0 or 1 both measures are the same. Where they are graded, rollouts teach most where the mean reward is near a half,
-    even if few succeed there (docs/decisions.md has the measured densities).
-
-    A tracker leaves mastered users behind. When the probe panel shows forgetting (`ForgettingWatch`), a share of the groups becomes replay:
-    Thompson draws on `StrictnessBins`, which find success that has sunk to the target at any strictness. Families get groups by their
-    learning progress (`curriculum.allocation`), so noise does not eat the budget, and `EntropyGuard` moves p* when the policy narrows.
-
-    Source: our own; measured on toy students (docs/teachers.md). The untagged ancestor is AdaRFT (arXiv 2504.05520).
+    Source: our own; compared with other designs in studies/no_search.
     """
 
     kind = "frontier"
-    adapting: ClassVar[tuple[str, ...]] = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins")
+    adapting: ClassVar[tuple[str, ...]] = ("ability", "density", "steering", "forgetting", "bins", "place", "num_learned")
     config: FrontierConfig
 
-    MARGIN: ClassVar[float] = 0.1
-    """How far outside [0, 1] a frontier may be estimated to lie: enough for noise at a bound to average out, too little to wind up."""
-    EASY: ClassVar[float] = 0.3
-    """A group counts towards the ceiling when its expected performance lies this far above 1: even with half the assumed slope it is
-    easy."""
+    SPREAD_FIRST: ClassVar[int] = 16
+    """Groups that must have come back before any is issued at the frontier."""
 
     def start(self) -> None:
-        self.level = self.config.start
-        self.offsets = {str(family): 0.0 for family in self.families}
-        self.num_seen = {str(family): 0 for family in self.families}
-        self.ceiling = 1.0
-        self.success = self.config.target_success
-        """Running performance of groups at the frontier, for the guard."""
-        self.guard = EntropyGuard(self.config.guard)
-        self.forgetting = ForgettingWatch(self.config.forgetting)
-        self.bins = StrictnessBins(self.config.bins, self.families)
+        self.ability = AbilityCurve(self.families, self.config.memory)
+        self.density = DensityCurve(self.config.memory)
+        self.steering = Steering()
+        self.forgetting = ForgettingWatch(ForgettingConfig(enabled=self.config.replay))
+        self.bins = StrictnessBins(BinsConfig(), self.families)
+        self.place = float(self.rng.random())
+        """The latest strictness of those that are spread."""
+        self.num_learned = 0
 
     @property
-    def target(self) -> float:
-        """Present target: the setting plus the guard's shift, times the ceiling."""
-        return min(max(self.config.target_success + self.guard.shift, 0.05), 0.95) * self.ceiling
-
-    def frontier(self, family: FamilyKey) -> float:
-        """Strictness at which `family` is estimated to perform as aimed at; may lie `MARGIN` outside [0, 1]."""
-        return min(max(self.level + self.offsets[str(family)], -self.MARGIN), 1.0 + self.MARGIN)
+    def explore_share(self) -> float:
+        """Share of the groups that is spread over strictness now."""
+        return min(self.config.explore * self.steering.widen, 0.25)
 
     def choose(self, family: FamilyKey) -> TaskSpec:
-        """At the family's frontier, now and then anywhere, and a Thompson draw while the probes show forgetting."""
-        explore, replay = self.config.explore, (1.0 - self.config.explore) * self.forgetting.replay_share
+        """At the frontier, now and then anywhere, and where something was forgotten while the probes show it."""
+        explore = 1.0 if self.num_learned < self.SPREAD_FIRST else self.explore_share
+        replay = (1.0 - explore) * self.forgetting.replay_share
         drawn = self.rng.random()
         if drawn < explore:
-            return self.task(family, self.explored(family), Mode.UNIFORM, explore)
+            self.place = (self.place + 0.6180339887498949) % 1.0  # the golden ratio's multiples fill [0, 1] evenly
+            return self.task(family, self.place, Mode.UNIFORM, explore)
+        edge, peak = self.density.window(self.config.near_maximum, noise=abs(self.rng.standard_normal()))
         if drawn < explore + replay:
-            return self.task(family, self.bins.draw(family, self.target, self.rng), Mode.REPLAY, replay)
-        strictness = self.frontier(family) + self.config.jitter * self.rng.uniform(-1.0, 1.0)
+            return self.task(family, self.bins.draw(family, float(logistic(peak)), self.rng), Mode.REPLAY, replay)
+        z = edge + (peak - edge) * self.rng.random() + self.steering.ease
+        strictness = self.ability.draw(family, z, self.rng)
         return self.task(family, min(max(strictness, 0.0), 1.0), Mode.FRONTIER, 1.0 - explore - replay)
 
-    def explored(self, family: FamilyKey) -> float:
-        """The strictness of a group away from the frontier: any."""
-        return float(self.rng.random())
-
     def performance(self, group: GroupOutcome) -> float:
-        return group.mean_reward if self.config.measure == "reward" else group.success_rate
-
-    def unclipped(self, group: GroupOutcome) -> float:
-        """Expected performance of the group by a straight line through its family's frontier."""
-        return self.target - self.config.slope * (group.task.strictness - self.frontier(group.task.family))
-
-    def frontier_error(self, group: GroupOutcome) -> float:
-        """By how much the group says its family's frontier is misjudged, in strictness; positive means stronger than estimated."""
-        estimate = self.frontier(group.task.family)
-        expected = min(max(self.unclipped(group), 0.0), self.ceiling)
-        corrected = estimate + (self.performance(group) - expected) / self.config.slope
-        return min(max(corrected, -self.MARGIN), 1.0 + self.MARGIN) - estimate
+        return group.mean_reward
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
-        """Moves the level once, within every family's reach, then each family's offset, the ceiling, and the bins."""
-        config = self.config
-        move = config.rho * float(np.mean([self.frontier_error(group) for group in groups]))
-        # Fewer than four groups move it by a proportionally smaller step.
-        self.level += min(1.0, len(groups) / 4) * min(max(move, -config.rate), config.rate)
-        low, high = -self.MARGIN - self.level, 1.0 + self.MARGIN - self.level
-        self.offsets = {key: min(max(offset, low), high) for key, offset in self.offsets.items()}
+        self.num_learned += len(groups)
+        self.ability.learn(groups)
         for group in groups:
-            key, performance = str(group.task.family), self.performance(group)
-            gain = max(1.0 / (self.num_seen[key] + config.offset_prior), config.offset_rate)
-            self.offsets[key] += gain * self.frontier_error(group)
-            self.num_seen[key] += 1
+            z = self.ability.logit(group.task.family, group.task.strictness)
+            found = reward_density([[group.rewards[i] for i in group.surviving]])
             if group.task.mode is Mode.FRONTIER:
-                self.success += 0.05 * (performance - self.success)
-            # A family at the upper bound is mastered or noise, and says nothing about the rewards of an able agent.
-            if self.frontier(group.task.family) < 1.0 and self.unclipped(group) > 1.0 + self.EASY:
-                self.ceiling += config.ceiling_rate * (performance - self.ceiling)
-        self.bins.learn(groups, [self.performance(group) for group in groups])
+                self.steering.learn(found, self.density.at(z))
+            self.density.learn(z, found)
+        self.density.fit()
+        self.bins.learn(groups, [group.mean_reward for group in groups])
 
     def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
         before = self.forgetting.replay_share
-        self.forgetting.learn(probes, [self.performance(probe) for probe in probes])
+        self.forgetting.learn(probes, [probe.mean_reward for probe in probes])
         after = self.forgetting.replay_share
         if (before > 0.0) != (after > 0.0):
             self.decide("replay", share=after, drops=self.forgetting.drops)
 
     def on_update(self, stats: UpdateStats) -> None:
-        decision = self.guard.on_update(stats, success=self.success, target=self.target)
-        if decision is not None:
-            self.decide("entropy_guard", update_step=stats.step, **decision)
+        steering = self.steering
+        if steering.on_update(stats, by_entropy=self.config.entropy):
+            inputs = {"pressure": steering.pressure, "growth": steering.growth, "density_ratio": steering.density_ratio}
+            self.decide("steer", ease=steering.ease, explore=self.explore_share, **inputs)
 
     def metrics(self) -> dict[str, float]:
-        mean = float(np.mean(list(self.offsets.values())))
+        edge, peak = self.density.window(self.config.near_maximum)
         own = {
-            "curriculum/level": self.level + mean,
-            "curriculum/target_success": self.target,
-            "curriculum/success_running": self.success,
-            "curriculum/ceiling": self.ceiling,
-            "curriculum/replay_share": self.forgetting.replay_share,
-            "curriculum/largest_family_share": float(self.allocation.shares().max()),
+            "level": float(self.ability.mode_2[0]),
+            "slope": math.exp(self.ability.mode_2[1]),
+            "hard_edge_reward": float(logistic(edge)),
+            "peak_reward": float(logistic(peak)),
+            "greatest_density": self.density.at(peak),
+            "ease": self.steering.ease,
+            "explore_share": self.explore_share,
+            "entropy_pressure": self.steering.pressure,
+            "entropy_growth": self.steering.growth,
+            "density_ratio": self.steering.density_ratio,
+            "replay_share": self.forgetting.replay_share,
+            "largest_family_share": float(self.allocation.shares().max()),
         }
         for intention in HiddenIntention:
-            offsets = [self.offsets[str(f)] for f in self.families if isinstance(f, Family) and f.intention is intention]
+            offsets = [self.ability.offsets[str(f)] for f in self.families if isinstance(f, Family) and f.intention is intention]
             if offsets:
-                own[f"curriculum/offset/{intention}"] = float(np.mean(offsets)) - mean
-        return {**super().metrics(), **own}
+                own[f"offset/{intention}"] = float(np.mean(offsets))
+        return {**super().metrics(), **{f"curriculum/{name}": value for name, value in own.items()}}
+
+
+def logistic(z: Any) -> Any:
+    """1 / (1 + exp(-z))."""
+    return 1.0 / (1.0 + np.exp(-np.clip(z, -30.0, 30.0)))
+
+
+def slope_and_mean(rows_N2: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Slope of the second column over the first by least squares, and the second's mean."""
+    x_N, y_N = np.array(rows_N2).T
+    deviations_N = x_N - x_N.mean()
+    return float(deviations_N @ y_N) / max(float(np.square(deviations_N).sum()), 1e-12), float(y_N.mean())

@@ -137,6 +137,10 @@ class UpdateStats:
     """Share of groups whose rollouts all have the same reward, in [0, 1]."""
     kl: float
     """KL to the reference policy, nats; NaN without one."""
+    entropy_forking: float = math.nan
+    """The mean of the fifth of the tokens with the highest entropy, nats; NaN where it is not measured."""
+    budget_fraction: float = math.nan
+    """Share of the run's budget that is used up, 0 to 1; NaN where a run has no end."""
 
     def __post_init__(self) -> None:
         for item in fields(self):

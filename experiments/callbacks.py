@@ -44,6 +44,13 @@ class Callback:
     def after_update(self, run: Run) -> None:
         """Called after each update that changed the policy, before its weights are sent to the engines."""
 
+    def on_metrics(self, run: Run, step: int, metrics: Mapping[str, float]) -> None:
+        """Called with every scalar that TensorBoard gets, under the same keys: for another logger (wandb, MLflow, a file).
+
+        A step's metrics come in several calls, those of an evaluation with the step before it (0 before training); NaN where a step could
+        not measure one. A resumed run repeats the steps after its checkpoint. An exception stops the run.
+        """
+
     def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Called when a run has ended and its last checkpoint is written; returns further keys of `summary.json`."""
         return {}

@@ -72,7 +72,7 @@ class ProbeConfig:
     """0, or at least 2: first replies of the panel that are scored in the contexts of all of them, for `probe/retrieval_accuracy`. With 16
     that is 256 short forward passes a panel; 0 leaves it out."""
     teaches: bool = True
-    """Whether the teacher observes the panel. Only a teacher that detects forgetting (frontier) uses it."""
+    """Whether the teacher observes the panel. Only a teacher that detects forgetting (frontier, target) uses it."""
 
     def __post_init__(self) -> None:
         if self.num_contexts == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,6 @@ from experiments.tasks import ProbeTask
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
 from simulator.files import draft_of, jsonable, write_whole
-from simulator.settings import setting
 
 CHECKPOINTS = "checkpoints"
 
@@ -55,6 +53,8 @@ class Recorder:
         # Each holds one JSON object a line, with its `step`.
         self._streams = {name: (folder / name).open("a", encoding="utf-8") for name in (METRICS, TEACHER, DIALOGUES, EVALUATION)}
         self._dashboard = Dashboard(folder, purge_step=None if cut_after is None else cut_after[0] + 1)
+        self.listeners: list[Callable[[int, Mapping[str, float]], None]] = []
+        """Called with the step and every scalar that TensorBoard gets."""
         self._taught = TeachingBoard()
         for record in read_lines(folder / TEACHER):
             self._taught.add(record["step"], [record])
@@ -65,8 +65,10 @@ class Recorder:
         self.scalars(step, values)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Scalars for TensorBoard alone, such as those of an evaluation."""
+        """Scalars for TensorBoard and the listeners alone, such as those of an evaluation."""
         self._dashboard.scalars(step, values)
+        for listener in self.listeners:
+            listener(step, values)
 
     def teaching(
         self,
@@ -127,7 +129,6 @@ class Recorder:
         """Writes the run's settings and scores for TensorBoard, and last summary.json: a run that has it has ended."""
         step = int(values.get("steps", 0))
         self._show_teaching(step)
-        self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
         if (self.folder / CONFIG).is_file():
             config = read_config(self.folder / CONFIG)
             planned = read_plan(self.folder.absolute().parents[1])

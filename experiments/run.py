@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,6 +36,7 @@ from policy.checkpoint import newest_checkpoint, save_checkpoint
 from policy.files import why_full
 from simulator.files import ExitCode, as_clock
 from simulator.llm.config import EndpointConfig
+from simulator.settings import setting
 from simulator.version import world_of
 
 
@@ -94,6 +97,7 @@ class RunLoop:
         self.config, self.folder, self.components, self.state, self.interruption = config, folder, components, state, interruption
         self.recorder = Recorder(folder, cut_after=(state.step, state.num_evaluations) if config.resume else None)
         self.training = TrainingRun(config, components, self.recorder, state)
+        self.recorder.listeners += [partial(callback.on_metrics, self.training) for callback in config.callbacks.values()]
         self.progress = Progress(folder, fraction=self.training.budget_fraction())
         self.heldout = HeldOutEvaluation(
             config.evaluation,
@@ -235,6 +239,7 @@ class RunLoop:
         }
         reference = self.heldout.reference(self.components.user, max_turns=config.rollout.max_turns)
         summary = summarise_run(self.folder, facts=facts, reference=reference, alarms=state.alarms)
+        self.recorder.scalars(state.step, {"eval/auc": float(setting(summary, "heldout.auc", math.nan))})
         for callback in config.callbacks.values():
             summary |= callback.at_end(self.training, summary)
         self.recorder.summary(summary)

@@ -92,6 +92,8 @@ class TrainingRun:
                 reward_density=metrics["curriculum/reward_density"],
                 zero_variance_share=metrics["curriculum/zero_variance_share"],
                 kl=metrics["actor/kl_loss"],
+                entropy_forking=metrics["actor/entropy_forking"],
+                budget_fraction=self.budget_fraction(),
             )
             components.teacher.on_update(stats)
             metrics |= self.sync_weights(data.groups)
@@ -103,6 +105,7 @@ class TrainingRun:
         alarms = components.collapse.observe(step, {name: metrics[key] for name, key in INDICATOR_METRICS.items() if key in metrics})
         self.state.alarms += map(asdict, alarms)
         metrics |= components.collapse.metrics() | components.teacher.metrics()
+        metrics |= {"curriculum/entropy_affordable": components.collapse.entropy_affordable(stats.budget_fraction)}
         metrics |= self.usage.metrics(num_engines=config.rollout.num_engines)
         metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
         metrics |= {"perf/policy_tokens": float(self.state.policy_tokens)}

@@ -32,7 +32,7 @@ budget:
 policy:
   model: embedded
 teacher:
-  kind: frontier
+  kind: target
   target_success: 0.45
 algorithm:
   kind: grpo
@@ -84,6 +84,12 @@ def step_metrics(step: int, num_steps: int, rng: np.random.Generator) -> dict[st
         "curriculum/zero_variance_share": low + high,
         "curriculum/all_low_share": low,
         "curriculum/all_high_share": high,
+        "curriculum/entropy_affordable": 1.5 * 0.1**done,
+        "curriculum/ease": eased(step),
+        "curriculum/explore_share": 0.05 + 0.05 * (eased(step) != 0.0),
+        "curriculum/entropy_pressure": 0.6 - 0.8 * min(eased(step), 0.0),
+        "curriculum/entropy_growth": 0.0,
+        "curriculum/density_ratio": 1.0 - 0.4 * max(eased(step), 0.0),
         "actor/entropy": 0.35 + 1.15 * math.exp(-2.2 * done) + 0.03 * rng.normal(),
         "training/mismatch_kl": 1e-9,
         "training/rollout_logprob_abs_diff_mean": 3.2e-6,
@@ -100,8 +106,13 @@ def step_metrics(step: int, num_steps: int, rng: np.random.Generator) -> dict[st
     }
 
 
+def eased(step: int) -> float:
+    """Logits by which the teacher makes tasks easier: at step 12 it begins to, at step 30 it makes them harder."""
+    return 0.0 if step < 12 else 0.5 if step < 30 else -0.25
+
+
 def taught(step: int, strictness: float) -> list[dict[str, Any]]:
-    """Two tasks and what came of them, and at step 30 a decision."""
+    """Two tasks and what came of them, and at steps 12 and 30 a decision."""
     families = ("praise/negative", "advice/passive")
     uids = [f"step{step}-group{i}" for i in range(len(families))]
     tasks = [
@@ -109,15 +120,16 @@ def taught(step: int, strictness: float) -> list[dict[str, Any]]:
         for i, (uid, family) in enumerate(zip(uids, families, strict=True))
     ]
     outcomes = [{"event": "outcome", "task": uid, "success_share": 0.25 + 0.5 * i} for i, uid in enumerate(uids)]
-    decision = {"event": "decision", "decision": "entropy_guard", "teacher_step": step, "shift": 0.02, "why": "<low entropy>"}
-    return [*tasks, *outcomes, *([decision] if step == 30 else [])]
+    inputs = {"ease": eased(step), "explore": 0.1, "pressure": 0.8, "why": "<low entropy>"}
+    decision = {"event": "decision", "decision": "steer", "teacher_step": step, **inputs}
+    return [*tasks, *outcomes, *([decision] if step in (12, 30) else [])]
 
 
 def summary_of(folder: Path, *, seed: int, num_steps: int, alarms: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """`summary.json` as a finished run has it."""
     facts = {"experiment": "adaptive_curriculum", "name": "seed0", "seed": seed, "steps": num_steps, "wall_s": 341.0, "cpu_s": 655.0}
     facts |= {"policy_tokens": num_steps * TOKENS_PER_STEP, "simulator_calls": num_steps * 500, "world_hash": "1f2e3d4c"}
-    facts |= {"algorithm": "grpo", "teacher": "frontier", "errors": {"simulator": 0, "engine": 0, "excluded_dialogues": 0}}
+    facts |= {"algorithm": "grpo", "teacher": "target", "errors": {"simulator": 0, "engine": 0, "excluded_dialogues": 0}}
     return summarise_run(folder, facts=facts, reference={"L0": 17.5, "L6": 84.0}, alarms=alarms)
 
 

@@ -14,8 +14,8 @@ import pytest
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main
 from curriculum.collapse.indicators import collapse_onset
-from curriculum.frontier import FrontierConfig
 from curriculum.schedules import FixedConfig, FixedTeacher
+from curriculum.target import TargetConfig
 from curriculum.task import Mode
 from curriculum.toy.benchmark import all_arms, cell, parse_arms, resolve, run_one, summary, tables
 from curriculum.toy.simulation import alarms, configure, figures, simulate
@@ -143,8 +143,8 @@ def test_every_registered_teacher_is_an_arm_and_every_arm_can_be_configured():
 
 
 def test_settings_are_read_from_text_and_leave_the_rest_of_a_part_as_the_teacher_has_it():
-    (arm,) = parse_arms(["frontier:rho=1,guard.enabled=false,allocation.rate=.2,guard.hold_updates=3"])
-    config = configure(FrontierConfig(), arm.settings)
+    (arm,) = parse_arms(["target:rho=1,guard.enabled=false,allocation.rate=.2,guard.hold_updates=3"])
+    config = configure(TargetConfig(), arm.settings)
     assert (config.rho, config.guard.enabled, config.allocation.rate, config.guard.hold_updates) == (1.0, False, 0.2, 3)
     assert configure(FixedConfig(), {"allocation.rate": "0.2"}).allocation.uniform_floor == FixedConfig().allocation.uniform_floor == 1.0
     assert configure(TEACHERS["sec"][0](), {"scope": "flat"}).scope == "flat"
@@ -170,18 +170,18 @@ def test_a_cell_of_the_table_has_the_yardstick_of_its_student():
 
 def test_the_command_prints_a_table_and_writes_the_figures(capsys, tmp_path):
     out = tmp_path / "teachers.json"
-    arguments = ["benchmark", "--teachers", "fixed_.5", "frontier:rho=.2", "yoked", "--students", FAST, "--seeds", "2", "--jobs", "2"]
+    arguments = ["benchmark", "--teachers", "fixed_.5", "target:rho=.2", "yoked", "--students", FAST, "--seeds", "2", "--jobs", "2"]
     assert main([*arguments, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert [line.split()[0] for line in printed.splitlines()[:4]] == ["teacher", "fixed_.5", "frontier:rho=.2", "yoked"]
+    assert [line.split()[0] for line in printed.splitlines()[:4]] == ["teacher", "fixed_.5", "target:rho=.2", "yoked"]
     results = json.loads(out.read_text())
-    assert list(results) == [FAST] and list(results[FAST]) == ["fixed_.5", "frontier:rho=.2", "yoked"]
+    assert list(results) == [FAST] and list(results[FAST]) == ["fixed_.5", "target:rho=.2", "yoked"]
     for row in results[FAST].values():
         assert {"rmse", "us_per_task"} <= set(row)
         for values in row.values():
             assert set(values) == {"mean", "ci95", "per_seed"} and values["ci95"][0] <= values["mean"] <= values["ci95"][1]
-    seeds = [run_one(FAST, "frontier", {"rho": 0.2}, seed)["rmse"] for seed in range(2)]
-    assert results[FAST]["frontier:rho=.2"]["rmse"]["per_seed"] == seeds and list(tmp_path.iterdir()) == [out]
+    seeds = [run_one(FAST, "target", {"rho": 0.2}, seed)["rmse"] for seed in range(2)]
+    assert results[FAST]["target:rho=.2"]["rmse"]["per_seed"] == seeds and list(tmp_path.iterdir()) == [out]
     assert main(["benchmark", "--show", str(out)]) == 0 and capsys.readouterr().out == printed
 
 

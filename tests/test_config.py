@@ -95,10 +95,10 @@ def test_the_kind_of_a_group_chooses_its_settings(group):
 
 
 def test_another_kind_than_the_files_leaves_the_settings_of_the_first_behind():
-    assert "start" in read_yaml(path_of("adaptive_curriculum"))["teacher"]
-    config = load("adaptive_curriculum", ["teacher.kind=fixed", "teacher.strictness=0.25"])
+    assert "start" in read_yaml(path_of("adaptive_by_target"))["teacher"]
+    config = load("adaptive_by_target", ["teacher.kind=fixed", "teacher.strictness=0.25"])
     assert (config.teacher.kind, config.teacher.strictness, config.algorithm.turn_credit) == ("fixed", 0.25, 0.9)
-    assert load("adaptive_curriculum", ["teacher.kind=frontier", "teacher.rho=0.2"]).teacher.start == 0.5
+    assert load("adaptive_by_target", ["teacher.kind=target", "teacher.rho=0.2"]).teacher.start == 0.5
     assert load("adaptive_curriculum", ["algorithm.kind=ppo", "algorithm.critic=shared"]).algorithm.turn_credit == 0.0
 
 

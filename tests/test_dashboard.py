@@ -108,14 +108,15 @@ def test_the_layout_opens_on_one_page_about_health(tmp_path: Path) -> None:
 
 
 def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
-    patterns = [tag for _, *tags in PAGES[0]["charts"] for tag in tags]
+    patterns = [tag for _, *tags in (*PAGES[0]["charts"], *PAGES[0]["optional"]) for tag in tags]
     for key in (
         "reward/mean",
         "curriculum/reward_density",
         "actor/entropy",
         "curriculum/strictness",
-        "curriculum/recent/strictest",
-        "collapse/updates_to_exhaustion",
+        "curriculum/entropy_affordable",
+        *(f"curriculum/recent/{name}" for name in ("mildest", "mean", "strictest")),
+        *(f"curriculum/{name}" for name in ("ease", "explore_share", "entropy_pressure", "density_ratio")),
         "curriculum/zero_variance_share",
         "collapse/alarms_on",
         "eval/during_score",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import math
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ from curriculum.__main__ import describe
 from curriculum.collapse.history import INDICATOR_METRICS as INDICATORS
 from experiments.config import load
 from experiments.preflight import warnings
+from experiments.recorder import Recorder
 from policy.algorithms.algorithms import ALGORITHMS
 from policy.config import ALGORITHM_CONFIGS
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
@@ -56,7 +59,7 @@ def num_lines(source: str) -> int:
 
 
 def test_the_curriculum_runs_inside_another_trainer(capsys):
-    names = run_example("teachers.md", 0)
+    names = run_example("teacher_api.md", 0)
     assert len(capsys.readouterr().out.splitlines()) == 3
     json.dumps(names["saved"])
     assert names["teacher"].metrics()["curriculum/outcomes_observed"] == 18.0
@@ -83,8 +86,8 @@ def test_every_indicator_is_in_the_table_for_other_trainers():
 
 
 def test_a_teacher_of_ones_own_takes_thirty_lines_and_keeps_the_contract():
-    assert num_lines(examples("teachers.md")[1]) <= 30
-    names = run_example("teachers.md", 1, name="staircase")
+    assert num_lines(examples("teacher_api.md")[1]) <= 30
+    names = run_example("teacher_api.md", 1, name="staircase")
     teacher = names["StaircaseTeacher"](names["StaircaseConfig"](), scenarios={"a": ["1"], "b": ["2"]}, group_size=8, seed=0)
     rng, ability = np.random.default_rng(0), {"a": 0.3, "b": 0.7}
     for step in range(200):
@@ -98,7 +101,7 @@ def test_a_teacher_of_ones_own_takes_thirty_lines_and_keeps_the_contract():
 
 
 def test_a_teacher_of_ones_own_is_listed_with_its_settings(tmp_path, monkeypatch):
-    (tmp_path / "staircase_of_ones_own.py").write_text(examples("teachers.md")[1], encoding="utf-8")
+    (tmp_path / "staircase_of_ones_own.py").write_text(examples("teacher_api.md")[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("staircase_of_ones_own")
     monkeypatch.setitem(TEACHERS, "staircase", (module.StaircaseConfig, module.StaircaseTeacher))
@@ -117,15 +120,15 @@ async def talked(user: Any, reply: str, *, strictness: float) -> Dialogue:
 def test_the_example_teacher_is_a_kind_and_finds_where_its_learner_meets_the_target(monkeypatch):
     monkeypatch.setattr("curriculum.TEACHERS", dict(TEACHERS))
     names = run_example("extending.md", 0)
-    monkeypatch.setitem(TEACHERS, "target", names["TEACHERS"]["target"])
-    config = load("smoke", ["teacher.kind=target", "teacher.target=0.7"]).teacher
-    teacher = names["TargetTeacher"](config, scenarios={"a": ["1"]}, group_size=10, seed=0)
+    monkeypatch.setitem(TEACHERS, "setpoint", names["TEACHERS"]["setpoint"])
+    config = load("smoke", ["teacher.kind=setpoint", "teacher.target=0.7"]).teacher
+    teacher = names["SetpointTeacher"](config, scenarios={"a": ["1"]}, group_size=10, seed=0)
     for step in range(300):
         tasks = teacher.propose(1, policy_version=step)
         # A learner whose success falls from 1 to 0 as strictness rises: it meets 0.7 at 0.3.
         teacher.observe([make_outcome(task, round(10 * (1.0 - task.strictness))) for task in tasks])
     assert abs(teacher.level - 0.3) < 0.06
-    copy = names["TargetTeacher"](config, scenarios={"a": ["1"]}, group_size=10, seed=1)
+    copy = names["SetpointTeacher"](config, scenarios={"a": ["1"]}, group_size=10, seed=1)
     copy.load_state_dict(json.loads(json.dumps(teacher.state_dict())))
     assert copy.propose(2, policy_version=300) == teacher.propose(2, policy_version=300)
 
@@ -173,6 +176,19 @@ def test_the_example_callback_leaves_figures_in_the_summary(monkeypatch):
     config = load("smoke", ["callbacks.last_words.num=3"])
     run = SimpleNamespace(state=SimpleNamespace(alarms=[{}] * 5, policy_tokens=70))
     assert config.callbacks["last_words"].at_end(run, {}) == {"last_words": {"alarms": 3, "tokens": 70}}
+
+
+def test_the_example_logger_gets_every_scalar_of_tensorboard(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.callbacks.CALLBACKS", {})
+    names = run_example("extending.md", 4, name="__main__")
+    recorder = Recorder(tmp_path)
+    run = SimpleNamespace(recorder=recorder)
+    recorder.listeners.append(partial(names["CsvLog"]().on_metrics, run))
+    recorder.scalars(0, {"eval/full_score": 40.0})
+    recorder.metrics(1, {"reward/mean": 0.5, "actor/kl_loss": math.nan})
+    recorder.close()
+    written = (tmp_path / "scalars.csv").read_text().splitlines()
+    assert written == ["0,eval/full_score,40.0", "1,reward/mean,0.5", "1,actor/kl_loss,nan"]
 
 
 def test_the_example_algorithm_is_a_kind(monkeypatch):

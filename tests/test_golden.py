@@ -21,6 +21,8 @@ TIMED = ("timing_s/", "perf/", "rollout/tokens_per_s", "rollout/engine_busy_shar
 RECORDED_ON = "AMD EPYC"
 """Processor of the recorded runs. On another one sums are taken in another order, and a sampled token may differ."""
 ONE_SEED = ["--seeds", "1", "--jobs", "1"]
+TEACHER = "teacher.kind=target"
+"""The default teacher when these runs were recorded."""
 
 
 def processor() -> str:
@@ -45,7 +47,7 @@ def recorded_metrics(name: str) -> list[dict]:
 @pytest.mark.skipif(processor() != RECORDED_ON, reason=f"recorded on {RECORDED_ON}")
 def test_a_deterministic_run_of_vllm_and_ray_has_the_recorded_metrics(tmp_path: Path):
     # As a user starts it, in a process of its own: only so are the sums bit for bit the same. That takes half a minute.
-    words = ["smoke", "rollout.deterministic=true", f"runs={tmp_path}", "name=run"]
+    words = ["smoke", TEACHER, "rollout.deterministic=true", f"runs={tmp_path}", "name=run"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     done = subprocess.run([sys.executable, "-m", "experiments", *words], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +59,7 @@ def test_a_deterministic_run_of_vllm_and_ray_has_the_recorded_metrics(tmp_path: 
 def test_a_run_of_each_other_algorithm_has_the_recorded_metrics(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("experiments.build.RolloutPool", InProcessPool)
     short = ("policy.engine=hf", "evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "evaluation.strictness=[0.5]")
-    assert experiments(["smoke", *short, f"algorithm.kind={algorithm}", f"runs={tmp_path}", "name=run"]) == 0
+    assert experiments(["smoke", TEACHER, *short, f"algorithm.kind={algorithm}", f"runs={tmp_path}", "name=run"]) == 0
     found, wanted = metrics_of(tmp_path / "smoke" / "run"), recorded_metrics(f"smoke_hf_{algorithm}.jsonl")
     # It takes 10 s, as it trains and evaluates with the shipped prior. In this process sums may be taken in another order: the last
     # digits differ, and no sampled token does.

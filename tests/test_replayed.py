@@ -99,7 +99,7 @@ def test_another_number_of_groups_is_refused_without_effect_unless_they_are_regr
 
 
 def test_the_record_of_a_run_can_be_followed_in_any_layout(tmp_path):
-    teacher = make_teacher("frontier", families=FAMILIES, seed=1, explore=0.5)
+    teacher = make_teacher("target", families=FAMILIES, seed=1, explore=0.5)
     recorder, steps = Recorder(tmp_path), []
     for step in range(1, 7):
         steps.append(teacher.propose(4, policy_version=step))

@@ -58,7 +58,12 @@ def test_the_page_stands_alone_and_has_every_part(page):
     assert page.headings[1:] == [
         *("Held-out score", "How training went", "Reward", "Reward density", "Policy entropy", "Difficulty", "Zero-variance share"),
         *("Repetition", "Held-out users", "Score over tokens", "Score by strictness", "What the teacher did"),
-        *("What was issued, and how it went", "Mean strictness by hidden intention", "Alarms, and what happened after"),
+        *(
+            "What was issued, and how it went",
+            "What entropy and density moved",
+            "Mean strictness by hidden intention",
+            "Alarms, and what happened after",
+        ),
         # A typical user, and folded in those who lost and gained most.
         *("One held-out user, before and after", *("Before training", "After training") * 3),
         *("Cost", "How to repeat it", "Versions"),
@@ -102,15 +107,19 @@ def test_the_page_shows_what_the_teacher_issued_and_decided(page):
     drawing = page.drawing("What was issued, and how it went")
     dots = [use for group in drawing.iter("g") if group.get("class") == "issued" for use in group.iter("use")]
     assert len(dots) == 80
-    assert "Decisions in its log: entropy guard 1." in page.words
-    assert "step 30: entropy guard (shift 0.02, why <low entropy>)" in page.words
+    assert "Decisions in its log: steer 2." in page.words
+    assert page.table("step") == {
+        "12": ["steer: easier", "ease 0.5, explore 0.1, pressure 0.8, why <low entropy>"],
+        "30": ["steer: harder", "ease -0.25, explore 0.1, pressure 0.8, why <low entropy>"],
+    }
+    assert page.marks("What was issued, and how it went", "move") == ["easier, step 12", "harder, step 30"]
 
 
 def test_every_figure_is_a_file_with_its_numbers(finished, page):
     folder = finished.parent / "figures"
     names = {"reward", "reward_density", "entropy", "difficulty", "zero_variance", "repetition", "score_over_tokens", "score_by_strictness"}
     for form in ("svg", "png", "csv"):
-        assert {path.stem for path in folder.glob(f"*.{form}")} == {*names, "issued", "strictness_by_intention", "scores"}
+        assert {path.stem for path in folder.glob(f"*.{form}")} == {*names, "issued", "steering", "strictness_by_intention", "scores"}
     for picture in folder.glob("*.svg"):
         assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
         assert "var(" not in picture.read_text(encoding="utf-8")

@@ -199,13 +199,14 @@ def test_policy_versions_never_fall_also_not_after_a_resume():
     assert resumed.propose(2, policy_version=7) == teacher.propose(2, policy_version=7)
 
 
-def test_numbers_of_other_libraries_leave_a_state_that_json_can_hold():
-    teacher, again = make_teacher("frontier", seed=np.int64(3)), make_teacher("frontier", seed=9)
+@pytest.mark.parametrize("kind", ["frontier", "target"])
+def test_numbers_of_other_libraries_leave_a_state_that_json_can_hold(kind):
+    teacher, again = make_teacher(kind, seed=np.int64(3)), make_teacher(kind, seed=9)
     for step in range(12):
         number = torch.tensor if step % 2 else np.float32
         tasks = teacher.propose(np.int64(6), policy_version=np.int64(step))
         teacher.observe([make_outcome(task, 2, rewards=[number(0.1 * i) for i in range(4)]) for task in tasks])
-        # Falling entropy and density make the guard decide, and a decision records its step.
+        # Falling entropy and density make target's guard decide, and a decision records its step.
         stats = make_stats(step, entropy=number(0.8**step), reward_density=number(0.8**step))
         teacher.on_update(replace(stats, step=np.int64(step)))
     again.load_state_dict(json.loads(json.dumps(teacher.state_dict())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +15,7 @@ from policy_factories import group, rollout
 from tiny_policy import save_tiny_policy
 from tiny_student import make_outcome, make_task, make_teacher
 
+from analysis.tensorboard import PAGES
 from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.task import Mode, UpdateStats
 from experiments.callbacks import CALLBACKS, Callback
@@ -81,6 +83,23 @@ def test_teacher_and_collapse_monitor_observe_each_step(training, monkeypatch):
     # Every indicator, but in a step without the panel those of it.
     of_the_panel = {name for name, key in INDICATOR_METRICS.items() if key.startswith("probe/")}
     assert seen == [set(INDICATOR_METRICS) - of_the_panel, set(INDICATOR_METRICS)]
+
+
+def test_entropy_that_the_budget_affords_falls_by_equal_ratios_to_a_tenth_of_its_start(training):
+    run = training("budget.steps=4")
+    found = steps(run, 2)
+    assert run.recorder.updates[1]["budget_fraction"] == 0.25
+    for number, (metrics, update) in enumerate(zip(found, run.recorder.updates, strict=True), 1):
+        start = sum(each["actor/entropy"] for each in found[:number]) / number
+        assert metrics["curriculum/entropy_affordable"] == pytest.approx(start * 0.1 ** update["budget_fraction"])
+
+
+@pytest.mark.parametrize("model", ["a language model", "embedded"])
+def test_every_model_logs_the_metrics_of_the_first_page(training, model):
+    run = training(*(["policy.model=embedded"] if model == "embedded" else []))
+    _, metrics = steps(run, 2)
+    asked = [tag for _, *tags in PAGES[0]["charts"] for tag in tags if not tag.startswith(("eval/", "curriculum/recent/"))]
+    assert [tag for tag in asked if not any(re.fullmatch(tag, key) for key in metrics)] == []
 
 
 def test_the_learning_rate_falls_with_the_budget(training):

@@ -48,7 +48,7 @@ def teach(teacher: Teacher, strictness: float, num_successes: int, **kwargs) -> 
     teacher.observe([make_outcome(make_task(teacher, strictness, **kwargs), num_successes)])
 
 
-def make_stats(step: int, *, entropy: float = 1.0, reward_density: float = 0.5) -> UpdateStats:
+def make_stats(step: int, *, entropy: float = 1.0, reward_density: float = 0.5, **measured: float) -> UpdateStats:
     return UpdateStats(
         step=step,
         policy_version=step,
@@ -57,6 +57,7 @@ def make_stats(step: int, *, entropy: float = 1.0, reward_density: float = 0.5) 
         reward_density=reward_density,
         zero_variance_share=0.0,
         kl=math.nan,
+        **measured,
     )
 
 

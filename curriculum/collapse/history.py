@@ -234,6 +234,10 @@ class IndicatorHistory:
         """Updates until entropy is spent (`entropy_low` of its start) at its present rate of decay; infinite where it does not fall."""
         return updates_until(self._entropies, self.config.entropy_low * self.start["entropy"]) if self.ready("entropy") else math.nan
 
+    def entropy_affordable(self, budget_fraction: float) -> float:
+        """Entropy, nats, that falls by equal ratios from its start to where it is spent, just when the budget ends; NaN without a start."""
+        return self.start.get("entropy", math.nan) * self.config.entropy_low**budget_fraction
+
     def gradient_spike(self) -> float:
         """How far the latest norm of the gradient lies above the finite ones before it, in robust standard deviations."""
         if self.num_infinite.get("gradient_norm"):

@@ -55,7 +55,8 @@ def all_arms() -> dict[str, Arm]:
         "rlve": {"rlve": {}, "rlve_.6": {"threshold": 0.6}, "rlve_reversible": {"reversible": True}},
         "plr": {"plr": {}, "plr_robust": {"robust": True}},
         "beta_thompson": {"beta_thompson": {}, "beta_thompson_progress": {"allocation.uniform_floor": 0.25}},
-        "frontier": {"frontier": {}, "frontier_no_guard": {"guard.enabled": False}},
+        "frontier": {"frontier": {}, "frontier_no_entropy": {"entropy": False}},
+        "target": {"target": {}, "target_no_guard": {"guard.enabled": False}},
         **{kind: {kind: {}, f"{kind}_flat": {"scope": "flat"}} for kind in ("sec", "dump", "progress")},
         **{kind: {kind: {"trace": RECORDED + "frontier"}} for kind in ("yoked", "shuffled")},
     }

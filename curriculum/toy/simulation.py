@@ -172,6 +172,7 @@ def simulate(
                 reward_density=seen["reward_density"],
                 zero_variance_share=seen["all_low_share"] + seen["all_high_share"],
                 kl=math.nan,
+                budget_fraction=(update + 1) / learner.num_updates,
             )
         )
     return trace

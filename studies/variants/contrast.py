@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.target import TargetConfig, TargetTeacher
 from curriculum.task import FamilyKey, GroupOutcome
 from simulator.settings import SETTINGS
 
@@ -101,17 +101,17 @@ class ContrastCurve:
 
 
 @dataclass(config=SETTINGS)
-class FrontierByContrastConfig(FrontierConfig):
-    """Settings of the frontier teacher, and those of the draws away from the frontier."""
+class FrontierByContrastConfig(TargetConfig):
+    """Settings of the teacher target, and those of the draws away from the frontier."""
 
     contrast: ContrastConfig = field(default_factory=ContrastConfig)
 
 
-class FrontierByContrastTeacher(FrontierTeacher):
-    """Frontier, whose groups away from the frontier go where rollouts of one group differed of late, so that few end all alike."""
+class FrontierByContrastTeacher(TargetTeacher):
+    """Target, whose groups away from the frontier go where rollouts of one group differed of late, so that few end all alike."""
 
     kind = "frontier_by_contrast"
-    adapting = (*FrontierTeacher.adapting, "contrast")
+    adapting = (*TargetTeacher.adapting, "contrast")
     config: FrontierByContrastConfig
 
     def start(self) -> None:
@@ -123,7 +123,7 @@ class FrontierByContrastTeacher(FrontierTeacher):
         return float(min(max(self.contrast.draw(self.rng) + self.offset(family), 0.0), 1.0))
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
-        """What frontier learns, and where these groups differed."""
+        """What target learns, and where these groups differed."""
         super().learn(groups)
         offsets = [self.offset(group.task.family) for group in groups]
         self.contrast.learn(groups, [self.values(group) for group in groups], offsets=offsets)

@@ -20,11 +20,11 @@ def summary(mean: float | None, half: float | None = None) -> dict:
 def results(tmp_path: Path) -> Path:
     table = {
         "S2_improving": {
-            "frontier:explore=0": {"final": summary(0.94, 0.01), "worst": summary(0.6)},
-            "frontier:explore=.05": {"final": summary(0.93, 0.02), "worst": summary(0.5)},
+            "target:explore=0": {"final": summary(0.94, 0.01), "worst": summary(0.6)},
+            "target:explore=.05": {"final": summary(0.93, 0.02), "worst": summary(0.5)},
             "uniform": {"final": summary(0.56), "worst": summary(None)},
         },
-        "S5_noise_families": {"frontier:explore=0": {"macro": summary(0.9)}, "frontier:explore=.05": {"macro": summary(0.91)}},
+        "S5_noise_families": {"target:explore=0": {"macro": summary(0.9)}, "target:explore=.05": {"macro": summary(0.91)}},
     }
     path = tmp_path / "benchmark.json"
     path.write_text(json.dumps(table))
@@ -34,7 +34,7 @@ def results(tmp_path: Path) -> Path:
 def test_a_panel_holds_the_teachers_that_have_both_figures(results: Path):
     found = panel(results, "S2_improving:final", "S5_noise_families:macro")
     points = found.points
-    assert found.setting == "frontier:explore"
+    assert found.setting == "target:explore"
     assert [(point.label, point.x, point.y, point.is_default) for point in points] == [
         ("0", 0.94, 0.9, False),
         (".05", 0.93, 0.91, True),
@@ -42,12 +42,12 @@ def test_a_panel_holds_the_teachers_that_have_both_figures(results: Path):
     assert points[0].spread_x == pytest.approx((0.01, 0.01)) and points[0].spread_y == (0.0, 0.0)
     assert [point.label for point in panel(results, "S2_improving:final", "S2_improving:worst").points] == ["0", ".05"]
     every = panel(results, "S2_improving:final", "S2_improving:final")
-    assert (every.setting, [point.label for point in every.points]) == ("", ["frontier:explore=0", "frontier:explore=.05", "uniform"])
+    assert (every.setting, [point.label for point in every.points]) == ("", ["target:explore=0", "target:explore=.05", "uniform"])
 
 
 def test_a_teacher_is_at_its_defaults_whatever_is_spelt_out():
-    assert is_default("frontier") and is_default("uniform") and is_default("frontier:rho=.3,guard.enabled=true")
-    assert not is_default("frontier:rho=.2") and not is_default("fixed_.9") and not is_default("of_another_version")
+    assert is_default("target") and is_default("uniform") and is_default("target:rho=.3,guard.enabled=true")
+    assert not is_default("target:rho=.2") and not is_default("fixed_.9") and not is_default("of_another_version")
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
@@ -65,7 +65,7 @@ def test_the_picture_is_the_same_each_time(results: Path, tmp_path: Path, suffix
     assert out.read_bytes() == drawn[0] and before.read_text() == EARLIER
     if suffix == "svg":
         text = drawn[0].decode()
-        assert "frontier:explore" in text and "default settings" in text and "S2_improving:final" in text
+        assert "target:explore" in text and "default settings" in text and "S2_improving:final" in text
 
 
 def test_a_benchmark_that_is_not_there_is_told_by_the_option_that_named_it(tmp_path: Path, capsys):

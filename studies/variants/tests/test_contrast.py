@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_frontier import PLAIN, make_teacher
+from test_target import PLAIN, make_teacher
 from tiny_student import make_outcome, make_task, sigmoid
 
-from curriculum.frontier import FrontierTeacher
+from curriculum.target import TargetTeacher
 from curriculum.task import GroupOutcome, Mode
 from simulator.scenario import FAMILIES
 from studies.variants.contrast import ContrastConfig, ContrastCurve, FrontierByContrastConfig, FrontierByContrastTeacher
 
 
-def group(teacher: FrontierTeacher, strictness: float, num_successes: int) -> GroupOutcome:
+def group(teacher: TargetTeacher, strictness: float, num_successes: int) -> GroupOutcome:
     return make_outcome(make_task(teacher, strictness), num_successes)
 
 
