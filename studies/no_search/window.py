@@ -78,7 +78,7 @@ def draw(folder: Path, out: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "window"
+    matplotlib.rcParams |= {"svg.hashsalt": "window", "svg.fonttype": "none"}
     states = replayed(folder)
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
