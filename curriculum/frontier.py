@@ -28,7 +28,7 @@ class FrontierConfig(TeacherConfig):
     near_maximum: float = Field(default=0.9, ge=0.5, le=1)
     """Share of the greatest reward density that still counts as near it; lower practises harder tasks."""
     memory: float = Field(default=32.0, ge=4, le=10_000)
-    """Groups after which an outcome counts half in where the agent's ability lies; shorter follows a faster learner, longer is surer."""
+    """Groups after which an outcome counts half in both curves, ability and density; shorter follows a faster learner, longer is surer."""
     explore: float = Field(default=0.05, ge=0, le=0.25)
     """Share of the groups at any strictness, while all is well."""
     entropy: bool = True
@@ -205,9 +205,9 @@ class Steering:
     The greater pressure of the two entropies counts, and the greater growth. Signs follow from a policy that succeeds with probability
     p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
-    faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. Practice one
-    logit off even odds keeps 1 / cosh(1/2)^2 = 79 % of the density: no decision costs more. Nothing is integrated, so an effect ends with
-    its cause.
+    faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
+    the bound: coins lose a fifth of their density between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and two fifths of what is
+    left from a hard edge at 0.9. Nothing is integrated, so an effect ends with its cause.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from curriculum.frontier import FrontierTeacher
+from analysis.runs import TEACHER
+from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.task import GroupOutcome, task_from_record
 from experiments.config import load_saved
-from simulator.files import check_out, draft_of
+from simulator.files import check_out, draft_of, read_lines
 
 GRID_D = np.linspace(0.0, 1.0, 201)
 COLOURS = ("#9ecae1", "#4292c6", "#08306b")  # early, middle, late
@@ -37,40 +37,51 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def replayed(folder: Path) -> list[tuple[FrontierTeacher, list[float]]]:
-    """After each step of a run: a teacher that has learned from the outcomes so far, and the strictness of the step's tasks.
+class Moment(NamedTuple):
+    """The teacher after a step, and the step's tasks."""
 
-    Its curves are those of the run, because they follow from the outcomes alone.
+    density_D: np.ndarray
+    """Reward density that is expected of the mean family on `GRID_D`."""
+    sd_D: np.ndarray
+    issued: list[float]
+    """Strictness of the step's tasks."""
+
+
+def replayed(folder: Path) -> list[Moment]:
+    """A run step by step, by a teacher that learns from its outcomes: its curves are the run's, as they follow from outcomes alone.
+
+    Raises:
+        ValueError: the run had another teacher.
     """
-    records = [json.loads(line) for line in (folder / "teacher.jsonl").read_text(encoding="utf-8").splitlines()]
-    tasks = {record["uid"]: task_from_record(record) for record in records if record["event"] == "task"}
+    config = load_saved(folder / "config.yaml").teacher
+    if not isinstance(config, FrontierConfig):
+        raise ValueError(f"{folder} must be a run of teacher.kind=frontier, got {config.kind}")
+    steps: dict[int, list[dict[str, Any]]] = {}
+    for record in read_lines(folder / TEACHER):
+        steps.setdefault(record["step"], []).append(record)
+    tasks = {record["uid"]: task_from_record(record) for of_step in steps.values() for record in of_step if record["event"] == "task"}
     scenarios: dict[Any, list[str]] = {}
     for task in tasks.values():
         scenarios.setdefault(task.family, []).append(task.scenario_id)
-    group_size = next(iter(tasks.values())).group_size
-    teacher = FrontierTeacher(config_of(folder), scenarios=scenarios, group_size=group_size, seed=0)
-    states = []
-    for step in sorted({record["step"] for record in records}):
-        of_step = [record for record in records if record["step"] == step]
+    teacher = FrontierTeacher(config, scenarios=scenarios, group_size=next(iter(tasks.values())).group_size, seed=0)
+    moments = []
+    for of_step in steps.values():
         outcomes = [
             GroupOutcome(
                 task=tasks[record["task"]],
-                rewards=tuple([float("nan") if reward is None else reward for reward in record["rewards"]]),
+                rewards=tuple(float("nan") if reward is None else reward for reward in record["rewards"]),
                 **{name: record[name] for name in ("successes", "num_tokens", "statuses")},
             )
             for record in of_step
             if record["event"] == "outcome" and isinstance(record["task"], str)
         ]
-        teacher.learn(sorted((outcome for outcome in outcomes if len(outcome.surviving) >= 2), key=lambda outcome: outcome.task.uid))
-        copy = FrontierTeacher(config_of(folder), scenarios=scenarios, group_size=group_size, seed=0)
-        copy.load_state_dict(teacher.state_dict())
-        states.append((copy, [tasks[record["uid"]].strictness for record in of_step if record["event"] == "task"]))
-    return states
-
-
-def config_of(folder: Path) -> Any:
-    """The teacher's settings of a run."""
-    return load_saved(folder / "config.yaml").teacher
+        if learned := [outcome for outcome in outcomes if len(outcome.surviving) >= 2]:
+            teacher.learn(sorted(learned, key=lambda outcome: outcome.task.uid))
+        a, log_b = teacher.ability.mode_2
+        z_D, curve = np.exp(log_b) * (a - GRID_D), teacher.density
+        density_D, sd_D = (np.interp(z_D, curve.GRID, column_Z) for column_Z in (curve.values_Z, curve.sd_Z))
+        moments.append(Moment(density_D, sd_D, [tasks[record["uid"]].strictness for record in of_step if record["event"] == "task"]))
+    return moments
 
 
 def draw(folder: Path, out: Path) -> None:
@@ -79,18 +90,15 @@ def draw(folder: Path, out: Path) -> None:
     from matplotlib.figure import Figure
 
     matplotlib.rcParams |= {"svg.hashsalt": "window", "svg.fonttype": "none"}
-    states = replayed(folder)
+    moments = replayed(folder)
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     for i, (share, colour) in enumerate(zip((1 / 6, 1 / 2, 1.0), COLOURS, strict=True)):
-        at = max(round(share * len(states)) - 1, 0)
-        teacher = states[at][0]
-        a, log_b = teacher.ability.mode_2
-        z_D, curve = np.exp(log_b) * (a - GRID_D), teacher.density
-        values_D, sd_D = (np.interp(z_D, curve.GRID, column_Z) for column_Z in (curve.values_Z, curve.sd_Z))
-        above.plot(GRID_D, values_D, color=colour, label=f"after step {at + 1}")
-        above.fill_between(GRID_D, np.maximum(values_D - sd_D, 0.0), values_D + sd_D, color=colour, alpha=0.2, linewidth=0)
-        issued = [d for _, strictness in states[max(at - 1, 0) : at + 2] for d in strictness]
+        at = max(round(share * len(moments)) - 1, 0)
+        density_D, sd_D, _ = moments[at]
+        above.plot(GRID_D, density_D, color=colour, label=f"after step {at + 1}")
+        above.fill_between(GRID_D, np.maximum(density_D - sd_D, 0.0), density_D + sd_D, color=colour, alpha=0.2, linewidth=0)
+        issued = [d for moment in moments[max(at - 1, 0) : at + 2] for d in moment.issued]
         below.plot(issued, [2 - i] * len(issued), "|", color=colour, markersize=14)
     above.set(ylabel="reward density", ylim=(0.0, None))
     above.legend(frameon=False)
