@@ -102,18 +102,20 @@ class AbilityCurve:
         """The posterior mode by Fisher scoring from the latest one, and its uncertainty."""
         x_N, reward_N, size_N, weight_N = self.groups_N4.T
         size_N = size_N * weight_N
-        for _ in range(6):
+        for _ in range(6):  # two or three, as a rule
             a, log_b = self.mode_2
             z_N = math.exp(log_b) * (a - x_N)
             m_N = logistic(z_N)
             spread_N = np.maximum(m_N * (1.0 - m_N), 1e-3)
             chi_square = float(size_N @ (np.square(reward_N - m_N) / spread_N))
             dispersion = (chi_square + 1.0) / (weight_N.sum() + 1.0)
-            slopes_N2 = np.stack([np.full_like(x_N, math.exp(log_b)), z_N], axis=-1)
-            gradient_2 = slopes_N2.T @ (size_N * (reward_N - m_N)) / dispersion - self.PRIOR_PRECISION * (self.mode_2 - self.PRIOR_MEAN)
-            information_22 = (slopes_N2.T * (size_N * spread_N)) @ slopes_N2 / dispersion + np.diag(self.PRIOR_PRECISION)
+            slopes_2N = np.array([np.full_like(x_N, math.exp(log_b)), z_N])
+            gradient_2 = slopes_2N @ (size_N * (reward_N - m_N)) / dispersion - self.PRIOR_PRECISION * (self.mode_2 - self.PRIOR_MEAN)
+            information_22 = (slopes_2N * (size_N * spread_N)) @ slopes_2N.T / dispersion + np.diag(self.PRIOR_PRECISION)
             step_2 = np.clip(np.linalg.solve(information_22, gradient_2), -0.3, 0.3)
             self.mode_2 = np.clip(self.mode_2 + step_2, self.LOWEST, self.HIGHEST)
+            if np.abs(step_2).max() < 1e-3:
+                break
         self.scale_22 = np.linalg.cholesky(np.linalg.inv(information_22))
 
     def state_dict(self) -> dict[str, Any]:
