@@ -39,12 +39,11 @@ from policy.config import (
     RolloutConfig,
 )
 from policy.prior import EMBEDDED, PriorConfig
-from simulator.listener import Register
-from simulator.llm.config import EndpointConfig
+from simulator.listener import ListenerKind, Register
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
 from simulator.settings import SETTINGS, leaves, message, setting
-from simulator.user import USERS
+from simulator.user import USERS, endpoint_of
 
 
 @dataclass(config=SETTINGS)
@@ -190,7 +189,7 @@ class ExperimentConfig:
         """Fills in defaults that depend on other groups, and refuses groups that contradict each other."""
         policy, rollout, learner, algorithm, user = self.policy, self.rollout, self.learner, self.algorithm, self.simulator
         if isinstance(user, RuleUserConfig) and user.register is None:
-            user.register = Register.WORLD if policy.is_embedded else Register.OPEN
+            user.register = Register.WORLD if policy.is_embedded and user.listener is ListenerKind.RULE else Register.OPEN
         if policy.prior.thinking is None:
             policy.prior.thinking = policy.thinking
         if learner.recompute_logprobs is None:
@@ -217,9 +216,10 @@ class ExperimentConfig:
                 f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={rollout.binary_reward_at:g}, which has no reward by turn, "
                 f"got {algorithm.turn_credit!r}"
             )
-        if isinstance(user, EndpointConfig) and rollout.outage_s > 0 and rollout.dialogue_timeout_s <= user.max_wait_s:
+        asked = endpoint_of(user)
+        if asked and rollout.outage_s > 0 and rollout.dialogue_timeout_s <= asked.max_wait_s:
             raise ValueError(
-                f"rollout.dialogue_timeout_s must be above simulator.max_wait_s={user.max_wait_s:g} with rollout.outage_s="
+                f"rollout.dialogue_timeout_s must be above simulator.max_wait_s={asked.max_wait_s:g} with rollout.outage_s="
                 f"{rollout.outage_s:g}, got {rollout.dialogue_timeout_s:g}: dialogues would fail before an outage shows"
             )
         if isinstance(algorithm, PpoConfig) and algorithm.critic is CriticKind.SHARED and policy.lora.rank:

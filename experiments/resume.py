@@ -38,7 +38,8 @@ def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
     provenance = saved.get(PROVENANCE) or {}
     if "format" not in provenance:
         raise ConfigError(f"resume must name a run of version 0.2 or later, got {str(folder)!r} of 0.1; reports and comparisons read it")
-    if (world := recorded_world(provenance, saved)) not in {world_name(register, preset) for register in Register for preset in Preset}:
+    world = recorded_world(provenance, saved)
+    if world.partition("-heard-by-")[0] not in {world_name(register, preset) for register in Register for preset in Preset}:
         raise ConfigError(f"resume must name a run whose users are still the same, got one of world {world!r}; start a new run")
     return folder
 

@@ -35,8 +35,8 @@ from experiments.train import TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from policy.files import why_full
 from simulator.files import ExitCode, as_clock
-from simulator.llm.config import EndpointConfig
 from simulator.settings import setting
+from simulator.user import endpoint_of
 from simulator.version import world_of
 
 
@@ -108,8 +108,8 @@ class RunLoop:
         )
         self._saved: tuple[int, int] | None = None
         self._warned_cut_short: set[str] = set()
-        user = config.simulator
-        self._has_price = isinstance(user, EndpointConfig) and max(user.price_prompt, user.price_completion) > 0.0
+        asked = endpoint_of(config.simulator)
+        self._has_price = asked is not None and max(asked.price_prompt, asked.price_completion) > 0.0
 
     def run(self, *, to_resume: str, torn: Sequence[str] = ()) -> ExitCode:
         """Steps to the end of the budget, a failure or an interrupt; `torn` says why newer checkpoints were skipped."""

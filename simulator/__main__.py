@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "explain": ("simulator.explain", "explain_dialogues"),
             "calibrate": ("simulator.calibration", "calibrate"),
             "adversaries": ("simulator.adversaries", "play_adversaries"),
+            "hear": ("simulator.hear", "hear_file"),
             "convert": ("simulator.sage.formats", "convert"),
         }[options.command]
         return int(getattr(import_module(module), function)(options))

@@ -65,7 +65,7 @@ class Frozen:
         opening = replace(turns[0], emotion=emotion, change=None)
         heard = replace(self.dialogue, difficulty=difficulty, turns=(opening,), outcome=None)
         for reply, answer in zip(turns[1::2], turns[2::2], strict=False):
-            appraisal = appraise(heard, reply.text, register=config.register or Register.OPEN)
+            appraisal = appraise(heard, reply.text, register=config.register or Register.OPEN, reading=answer.reading)
             points = appraisal.points(momentum=config.momentum, quantise=config.quantise)
             emotion = points.after
             if emotion >= DELIGHTED_AT or emotion < LEFT_BELOW:

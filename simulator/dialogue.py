@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
+from simulator.reading import Reading
 from simulator.scenario import Difficulty, Fact, Scenario
 
 START_EMOTION = 40
@@ -55,19 +56,23 @@ class Turn:
     """Why the emotion changed, in the user's words."""
     heard: tuple[str, ...] = ()
     """Support strategies the user heard in the agent's last reply."""
+    reading: Reading | None = None
+    """What a listener other than the rule understood of the agent's last reply."""
     suspicion: tuple[str, ...] = ()
     """Kinds of attempts, in the agent's last reply, to address the model behind the user (`simulator/llm/prompts.py`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record without empty fields other than the text; `from_dict` reads it."""
         record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard), "suspicion": list(self.suspicion)}
+        record["reading"] = self.reading and self.reading.to_dict()
         return {key: value for key, value in record.items() if key == "text" or value not in (None, "", [])}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:
         """The inverse of `to_dict`."""
         lists = {name: tuple(record.get(name, ())) for name in ("heard", "suspicion")}
-        return cls(**{**record, "speaker": Speaker(record["speaker"]), **lists})
+        reading = Reading.from_dict(record["reading"]) if record.get("reading") else None
+        return cls(**{**record, "speaker": Speaker(record["speaker"]), "reading": reading, **lists})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,10 @@ class Dialogue:
     def said(self) -> list[str]:
         """The user's words, in order."""
         return [turn.text for turn in self.turns if turn.speaker is Speaker.USER]
+
+    def readings(self) -> list[Reading | None]:
+        """Of the answered replies, in order; None where they were heard by rule."""
+        return [turn.reading for turn in self.turns[2::2]]
 
     def answered(self) -> Iterator[tuple[Dialogue, str, Turn]]:
         """Each answered reply with the dialogue before it and the answer."""
@@ -202,6 +211,22 @@ class UserSimulator(Protocol):
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
         """The user's answer to `reply`, which is not yet in `dialogue.turns`."""
+        ...
+
+
+class Listener(Protocol):
+    """Understands replies. It holds no state of a dialogue, so a reading can be recomputed from a transcript."""
+
+    def read(self, dialogue: Dialogue, reply: str) -> Reading:
+        """The reading of a reply that is not yet in `dialogue.turns`."""
+        ...
+
+    async def hear(self, dialogue: Dialogue, reply: str) -> Reading:
+        """`read` on an event loop, where others may be waiting."""
+        ...
+
+    def counts(self) -> dict[str, float]:
+        """Totals of usage since it was built, which only grow."""
         ...
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from simulator.dialogue import Dialogue
 from simulator.listener import ParsedReply, Register, parse
+from simulator.reading import Reading
 from simulator.scenario import Family, HiddenIntention
 from simulator.world import read_toml
 
@@ -226,11 +227,15 @@ class Appraisal:
         return " ".join(parts).format(cue=cue, wish=texts["wish"][self.dialogue.scenario.family.intention])
 
 
-def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OPEN) -> Appraisal:
-    """Weighs a reply that is not yet in the dialogue."""
+def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OPEN, reading: Reading | None = None) -> Appraisal:
+    """Weighs a reply that is not yet in the dialogue.
+
+    Args:
+        reading: of the reply; None has it read by rule.
+    """
     family, difficulty, table = dialogue.scenario.family, dialogue.difficulty, skill_table()
     said, replies = dialogue.said(), dialogue.replies()
-    parsed = parse(reply, dialogue.story, replies, said=said, register=register)
+    parsed = parse(reply, dialogue.story, replies, said=said, register=register, reading=reading, readings=dialogue.readings())
     moves = {strategy for strategy in parsed.strategies if strategy != "apology"}
     hints = [{kind for kind in ("overt", "veiled") if hint_in(text, kinds=(kind,))} for text in said]
     kinds = set().union(*hints)
@@ -242,7 +247,7 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         two_before, before = map(set, parsed.last_cues)
         earlier, latest = set(chain(*parsed.mentioned[:-2])), set(parsed.mentioned[-2])
         ties = (set(parsed.cues) & (earlier | latest)) - before or (before & earlier) - two_before
-        remembers = parsed.similarity < REPEATED_AT and bool(ties)
+        remembers = parsed.similarity < REPEATED_AT and bool(ties if parsed.ties_back is None else parsed.ties_back)
     # Replies in a row that have missed the wish since it was first hinted at.
     times_missed, is_hinted = 1, False
     for hint, past in zip(hints, parsed.earlier_strategies, strict=False):

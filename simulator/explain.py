@@ -34,6 +34,7 @@ from simulator.emotion import (
 from simulator.files import read_jsonl, say_torn
 from simulator.listener import Register
 from simulator.preset import SageNumbers, Weighed, moves, weigh
+from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage.formats import read_profiles
 from simulator.sage.user import NativeUser
@@ -59,9 +60,13 @@ class Explanation:
     """Under the preset SAGE, which replaces `points`."""
 
     @classmethod
-    def of(cls, dialogue: Dialogue, reply: str, config: RuleUserConfig) -> Explanation:
-        """Weighs a reply that is not yet in the dialogue as the embedded user does, and keeps every number."""
-        appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN)
+    def of(cls, dialogue: Dialogue, reply: str, config: RuleUserConfig, reading: Reading | None = None) -> Explanation:
+        """Weighs a reply that is not yet in the dialogue as the embedded user does, and keeps every number.
+
+        Args:
+            reading: of the reply; None has it read by rule.
+        """
+        appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN, reading=reading)
         points = appraisal.points(momentum=config.momentum, quantise=config.quantise)
         weighed = weigh(dialogue, reply) if config.preset is Preset.SAGE else None
         thought = appraisal.thought(points) if weighed is None else weighed.thought
@@ -308,8 +313,8 @@ def replay(dialogue: Dialogue, config: RuleUserConfig) -> Iterator[Replayed]:
     opening = user.begin(dialogue.scenario, dialogue.difficulty, seed=dialogue.seed).turns[0]
     yield Replayed(reply="", recorded=dialogue.turns[0], recomputed=opening, explanation=None)
     for before, reply, recorded in dialogue.answered():
-        recomputed = user.answer(before, reply).turn
-        explanation = Explanation.of(user.taken(before, reply), reply, config)
+        recomputed = user.answer(before, reply, recorded.reading).turn
+        explanation = Explanation.of(user.taken(before, reply), reply, config, recorded.reading)
         yield Replayed(reply=reply, recorded=recorded, recomputed=recomputed, explanation=explanation)
 
 
@@ -319,8 +324,8 @@ def shares_shown(dialogues: Iterable[Dialogue], *, register: Register) -> dict[s
     Memory, for one, is called for from the third reply on and repair after a reply that hurt. Difficulty has no influence.
     """
     seen: dict[str, list[bool]] = defaultdict(list)
-    for before, reply, _ in (one for dialogue in dialogues for one in dialogue.answered()):
-        appraisal = appraise(before, reply, register=register)
+    for before, reply, answer in (one for dialogue in dialogues for one in dialogue.answered()):
+        appraisal = appraise(before, reply, register=register, reading=answer.reading)
         for skill, shown in appraisal.shown.items():
             if shown is not None:
                 seen[skill].append(shown)

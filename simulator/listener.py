@@ -1,4 +1,4 @@
-"""The listener: parses a reply once into strategies, facts, repetition, clarity, contempt and everything else that a user reacts to."""
+"""The rule listener, which hears by the patterns of a lexicon, and all that a user reacts to in a reply once it has been read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import chain, groupby, pairwise
 
 from simulator.lexicon import Lexicon, lexicon
+from simulator.reading import Reading
 from simulator.scenario import Fact, Scenario, Split
 from simulator.text import (
     CHARACTERS_PER_WORD,
@@ -40,28 +41,25 @@ class Register(StrEnum):
     of words that ordinary English might just bear would be a way to be paid for garble."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParsedReply:
-    """One reply as it was heard in the light of the conversation before it."""
+class ListenerKind(StrEnum):
+    """How an embedded user understands a reply."""
 
-    strategies: tuple[str, ...]
-    """Support strategies, in the order in which they were heard, each once."""
-    cues: tuple[int, ...]
-    """Indices of the facts that the reply takes up."""
+    RULE = "rule"
+    """By the patterns of a lexicon: microseconds, the same on every machine, few ways of saying a thing."""
+    MODEL = "model"
+    """By a language model on an OpenAI-compatible server, asked once a reply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedReply(Reading):
+    """A reading with what follows from the words and from earlier readings, whoever listens."""
+
     similarity: float
     """Overlap (Jaccard) of content with the most similar earlier reply, in [0, 1], without small talk and unmentioned nouns."""
-    clarity: float
-    """Share of the words that can be followed, in [0, 1]."""
     num_words: int
     """Words; CHARACTERS_PER_WORD Chinese characters count as one."""
     farewell: bool
     """The agent says goodbye."""
-    contempt: tuple[str, ...] = ()
-    """Kinds of contempt, each once; a sentence that holds any shows no strategy."""
-    echo: bool = False
-    """Mostly the user's own sentences; it shows no strategy and takes up no fact."""
-    dropped: tuple[int, ...] = ()
-    """Indices of facts that the reply names without saying anything about them."""
     earlier_strategies: tuple[tuple[str, ...], ...] = ()
     """Strategies of each earlier reply."""
     last_cues: tuple[tuple[int, ...], ...] = ()
@@ -71,20 +69,51 @@ class ParsedReply:
 
 
 def parse(
-    reply: str, scenario: Scenario, earlier: Sequence[str] = (), *, said: Sequence[str] = (), register: Register = Register.OPEN
+    reply: str,
+    scenario: Scenario,
+    earlier: Sequence[str] = (),
+    *,
+    said: Sequence[str] = (),
+    register: Register = Register.OPEN,
+    reading: Reading | None = None,
+    readings: Sequence[Reading | None] = (),
 ) -> ParsedReply:
     """Parses a reply in the scenario's language.
-
-    A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. Only ordinary
-    language has words for contempt, and for talk about a goodbye.
 
     Args:
         scenario: with the facts known by now (`Dialogue.story`).
         earlier: the agent's replies so far.
         said: the user's turns so far.
+        reading: of the reply; None has it read by rule.
+        readings: of the earlier replies, likewise; a missing one counts as None.
+    """
+    language = scenario.language
+    reading = reading or read_by_rule(reply, scenario, said=said, register=register)
+    heard, before = parse_text(reply, language), [parse_text(past, language) for past in earlier]
+    known = [*readings, *[None] * (len(earlier) - len(readings))]
+    unknown: AbstractSet[str] = frozenset()
+    if before and (things := heard.nouns.union(*(past.nouns for past in before))):
+        everything = " ".join(said).lower()
+        unknown = {thing for thing in things if thing not in everything}
+    return ParsedReply(
+        **vars(reading),
+        similarity=max((heard.overlap(past, unknown) for past in before), default=0.0),
+        num_words=num_words(reply),
+        farewell=says_goodbye(reply, ignore_reported=register is Register.OPEN and language == "en"),
+        earlier_strategies=tuple(kept.strategies if kept else past.strategies for kept, past in zip(known, before, strict=True)),
+        last_cues=tuple(kept.cues if kept else cues_in(past, scenario) for kept, past in list(zip(known, earlier, strict=True))[-2:]),
+        mentioned=tuple(facts_stated(text, scenario.facts) for text in said),
+    )
+
+
+def read_by_rule(reply: str, scenario: Scenario, *, said: Sequence[str] = (), register: Register = Register.OPEN) -> Reading:
+    """What the patterns of the lexicon find in a reply.
+
+    A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. Only ordinary
+    language has words for contempt.
     """
     language, is_open = scenario.language, register is Register.OPEN
-    heard, before = parse_text(reply, language), [parse_text(past, language) for past in earlier]
+    heard = parse_text(reply, language)
     contempt, strategies = heard.contempt if is_open else ((), heard.strategies)
     named = cues_in(reply, scenario)
     cues, echo = named, is_echo(reply, said, language)
@@ -92,23 +121,13 @@ def parse(
         strategies, cues = (), ()
     elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
         cues = ()
-    unknown: AbstractSet[str] = frozenset()
-    if before and (things := heard.nouns.union(*(past.nouns for past in before))):
-        everything = " ".join(said).lower()
-        unknown = {thing for thing in things if thing not in everything}
-    return ParsedReply(
+    return Reading(
         strategies=strategies,
         cues=cues,
-        similarity=max((heard.overlap(past, unknown) for past in before), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=language),
-        num_words=num_words(reply),
-        farewell=says_goodbye(reply, ignore_reported=is_open and language == "en"),
         contempt=contempt,
         echo=echo,
         dropped=tuple(index for index in named if index not in cues),
-        earlier_strategies=tuple(past.strategies for past in before),
-        last_cues=tuple(cues_in(past, scenario) for past in earlier[-2:]),
-        mentioned=tuple(facts_stated(text, scenario.facts) for text in said),
     )
 
 

@@ -56,7 +56,7 @@ def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_
     """Adds the options of a server.
 
     Args:
-        who: `judge` or `user`.
+        who: `judge`, `user` or `listener`.
         no_key: the key where no variable is named.
     """
     group = parser.add_argument_group(title)
@@ -69,7 +69,7 @@ def flag_settings(options: argparse.Namespace, who: str) -> dict[str, Any]:
     """The endpoint's settings that were given on the command line, and the cache.
 
     Args:
-        who: `judge` or `user`.
+        who: `judge`, `user` or `listener`.
     """
     given = {setting: getattr(options, f"{who}_{flag}") for flag, (setting, _) in FLAGS.items()}
     return {name: value for name, value in given.items() if value is not None} | {"cache": options.cache}
@@ -197,6 +197,22 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     user_options(explain, "settings of the user (default: those of the record or the run's config.yaml, else as in brackets)").add_argument(
         "--preset", choices=("training", "sage"), help="the rule: skills and difficulty, or the one fitted on SAGE's users (training)"
     )
+
+    hear = commands.add_parser("hear", help="play replies that somebody wrote to the users of a file, and say how each was heard and felt")
+    hear.add_argument("file", type=Path, metavar="FILE", help='JSONL, each line {"id", "scenario_id", "replies": [...]}')
+    hear.add_argument("--listener", choices=("rule", "model"), default="rule", help="how replies are understood (default rule)")
+    hear.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
+    hear.add_argument("--register", choices=("open", "world"), default="open", help="the language that counts as clear (default open)")
+    hear.add_argument(
+        "--facts",
+        choices=("as_asked", "in_order"),
+        default="as_asked",
+        help="in_order: the user tells one fact a turn, so that replies written for them fit (default: as the replies invite it)",
+    )
+    hear.add_argument("--seed", type=int, default=1, help="of the user's random choices, the order of facts among them (default 1)")
+    hear.add_argument("--out", type=Path, metavar="OUT", help="JSONL to write (default: printed)")
+    hear.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")
+    server_options(hear, "listener", "the model, with --listener model")
 
     convert = commands.add_parser("convert", help="transcripts into SAGE's format, or from it")
     convert.add_argument("source", type=Path, metavar="SOURCE", help="a file of ours or of SAGE's, one dialogue a line, gzipped or not")

@@ -6,15 +6,19 @@ import random
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import cached_property
+from importlib import import_module
 from itertools import chain
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Reaction, Speaker, Turn
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Listener, Outcome, Reaction, Speaker, Turn
 from simulator.emotion import EXPLORING, Appraisal, Skill, appraise, onset
-from simulator.listener import Register
+from simulator.listener import ListenerKind, Register
+from simulator.llm.config import EndpointConfig
 from simulator.preset import weigh
+from simulator.reading import Reading
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import USER_SETTINGS
 from simulator.world import read_toml
@@ -41,10 +45,20 @@ class RuleUserConfig:
     """`open` hears ordinary English, `world` only the embedded world's own language; unset, a training run takes the policy's language."""
     quantise: bool = False
     """Round changes to -10, -5, 5, 10, as SAGE's users did nearly always."""
+    listener: ListenerKind = ListenerKind.RULE
+    """How replies are understood: by `rule`, or by a `model` on a server, which needs `register: open`."""
+    server: EndpointConfig | None = None
+    """The servers of `listener: model`, as those of a user that a model plays (`urls`, `model`, ...)."""
     preset: Preset = Preset.TRAINING
     """`training` or `sage`. `sage` has its own momentum, changes and start (40), so these three settings must keep their defaults."""
 
     def __post_init__(self) -> None:
+        if (self.listener is ListenerKind.MODEL) != (self.server is not None):
+            raise ValueError("simulator.server must be set with simulator.listener=model, and with no other listener")
+        if self.listener is ListenerKind.MODEL and self.register is Register.WORLD:
+            raise ValueError("simulator.listener must be rule with simulator.register=world, got 'model'")
+        if self.listener is ListenerKind.MODEL and self.preset is Preset.SAGE:
+            raise ValueError("simulator.listener must be rule with simulator.preset=sage, which was fitted with it, got 'model'")
         if self.preset is Preset.SAGE:
             for name, default in (("start_emotion", START_EMOTION), ("momentum", 0.2), ("quantise", False)):
                 if getattr(self, name) != default:
@@ -59,13 +73,25 @@ class RuleUser:
     def __init__(self, config: RuleUserConfig) -> None:
         self.config = config
 
+    @cached_property
+    def listener(self) -> Listener | None:
+        """None for the rule, which needs none."""
+        if self.config.listener is ListenerKind.RULE:
+            return None
+        listener: Listener = import_module("simulator.llm.listener").ModelListener(self.config.server)
+        return listener
+
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue with the user's first words."""
         return self.begin(scenario, difficulty, seed=seed)
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
         """The user's answer to a reply."""
-        return self.answer(dialogue, reply)
+        return self.answer(dialogue, reply, await self.listener.hear(dialogue, reply) if self.listener else None)
+
+    def counts(self) -> dict[str, float]:
+        """What listening cost so far; nothing for the rule."""
+        return self.listener.counts() if self.listener else {}
 
     def begin(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """`open` without a loop."""
@@ -73,10 +99,16 @@ class RuleUser:
         parts = [scenario.opening, *self._asides(dialogue, turn=0, emotion=self.config.start_emotion)]
         return dialogue.then(Turn(speaker=Speaker.USER, text=" ".join(parts), emotion=self.config.start_emotion))
 
-    def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """`react` without a loop."""
+    def answer(self, dialogue: Dialogue, reply: str, reading: Reading | None = None) -> Reaction:
+        """`react` without a loop.
+
+        Args:
+            reading: of the reply; None asks the listener.
+        """
+        if reading is None and self.listener:
+            reading = self.listener.read(dialogue, reply)
         dialogue = self.taken(dialogue, reply)
-        appraisal = appraise(dialogue, reply, register=self.config.register or Register.OPEN)
+        appraisal = appraise(dialogue, reply, register=self.config.register or Register.OPEN, reading=reading)
         if self.config.preset is Preset.SAGE:
             weighed = weigh(dialogue, reply)
             change, thought, rebuffs = weighed.change, weighed.thought, False
@@ -101,6 +133,7 @@ class RuleUser:
             change=emotion - before,
             thought=thought,
             heard=appraisal.parsed.strategies,
+            reading=reading,
         )
         return Reaction(turn=turn, outcome=outcome)
 
@@ -124,8 +157,7 @@ class RuleUser:
         said = "\n".join(dialogue.said())
         reaction, telling = self.fresh(pool, said, chance), phrases["apart"]["telling"]
         further = ""
-        is_asked = not (EXPLORING | {"listening"}).isdisjoint(appraisal.parsed.strategies)
-        if is_asked or chance.random() < (1.0 - 0.5 * reserve) * (0.4 if change <= -5 else 1.0):
+        if self._tells(appraisal, change, chance):
             # The next fact not yet mentioned, in an order that the seed decides.
             order = list(range(1, len(scenario.facts)))
             random.Random(f"{scenario.scenario_id}|{dialogue.seed}|-1").shuffle(order)
@@ -138,6 +170,12 @@ class RuleUser:
             thing = re.sub(r"^your ", "my ", scenario.facts[last].cue)
             further = self.fresh([line.format(thing=thing) for line in phrases["remarks"][persona]], said, chance)
         return " ".join([reaction, *([further] if further else []), *self._asides(dialogue, turn=turn, emotion=emotion)])
+
+    def _tells(self, appraisal: Appraisal, change: int, chance: random.Random) -> bool:
+        """Whether the user tells a further fact: always when invited to."""
+        if not (EXPLORING | {"listening"}).isdisjoint(appraisal.parsed.strategies):
+            return True
+        return chance.random() < (1.0 - 0.5 * appraisal.dialogue.difficulty.reserve) * (0.4 if change <= -5 else 1.0)
 
     def _asides(self, dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:
         """A feeling, and a hint at the hidden intention: rarer and more veiled as reserve grows, and nothing bleak from a user at ease.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.dialogue import UserSimulator
+from simulator.llm.config import EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.preset import SageNumbers
@@ -49,6 +50,12 @@ def make_bank(config: Any) -> Bank:
             raise ValueError(f"{path} must share no profile with {config.profiles}, got {min(shared)!r} in both")
         by_id |= scenarios
     return Bank(by_id=by_id)
+
+
+def endpoint_of(config: Any) -> EndpointConfig | None:
+    """The servers that a user's config asks, for its words or to hear for it; None for neither."""
+    endpoint = config if isinstance(config, EndpointConfig) else getattr(config, "server", None)
+    return endpoint if isinstance(endpoint, EndpointConfig) else None
 
 
 def contents_of(config: Any) -> dict[str, str]:

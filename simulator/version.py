@@ -14,16 +14,24 @@ FINGERPRINTS: Mapping[str, str] = {"world": "c730dc9066b0a098", "open": "72f41b0
 """Of the words and feelings of these versions; `tests/test_world.py` recomputes them."""
 
 
-def world_name(register: Register | str = Register.WORLD, preset: Preset | str = Preset.TRAINING) -> str:
-    """The world that results name, such as `world-1`, `open-1` or `open-1-sage-1`."""
+def world_name(register: Register | str = Register.WORLD, preset: Preset | str = Preset.TRAINING, heard_by: str = "") -> str:
+    """The world that results name, such as `world-1`, `open-1`, `open-1-sage-1` or `open-1-heard-by-qwen`.
+
+    Args:
+        heard_by: the model that listens; empty for the rule.
+    """
     register = Register(register)
     name = f"{register}-{WORLD_VERSION[register]}"
-    return f"{name}-{Preset.SAGE}-{WORLD_VERSION[Preset.SAGE]}" if preset == Preset.SAGE else name
+    if preset == Preset.SAGE:
+        name = f"{name}-{Preset.SAGE}-{WORLD_VERSION[Preset.SAGE]}"
+    return f"{name}-heard-by-{heard_by}" if heard_by else name
 
 
 def world_of(simulator: Any) -> str:
     """The world of a user's settings: rule users hear a register, all others ordinary language."""
-    return world_name(getattr(simulator, "register", None) or Register.OPEN, getattr(simulator, "preset", Preset.TRAINING))
+    server = getattr(simulator, "server", None)
+    register, preset = getattr(simulator, "register", None) or Register.OPEN, getattr(simulator, "preset", Preset.TRAINING)
+    return world_name(register, preset, server.model if server else "")
 
 
 def recorded_world(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:

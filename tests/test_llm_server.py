@@ -25,6 +25,7 @@ from analysis.runs import DIALOGUES, EVALUATION, METRICS, read_lines
 from simulator.dialogue import Dialogue, Reaction, Speaker
 from simulator.llm.client import SimulatorError, check_endpoints
 from simulator.llm.user import LLMUser, LLMUserConfig
+from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage.formats import profile_of, write_records
 from simulator.scenario import FAMILIES, Difficulty, Split
 from simulator.world import load_bank
@@ -97,6 +98,14 @@ def test_structured_output_makes_even_a_senseless_model_a_user(config, one_call)
         turn = reaction.turn
         assert turn.speaker is Speaker.USER and turn.text and turn.thought
         assert -10 <= turn.change <= 10 and turn.emotion == dialogue.emotion + turn.change
+
+
+def test_structured_output_makes_even_a_senseless_model_a_listener(config):
+    server = {**{name: getattr(config, name) for name in ("urls", "model", "api_key_env", "temperature", "cache")}, "retries": 8}
+    user = RuleUser(RuleUserConfig(listener="model", server=server))
+    dialogue = user.begin(load_bank().scenarios(Split.TRAIN)[0], Difficulty.along(0.35), seed=1)
+    readings = [user.answer(dialogue, reply).turn.reading for reply in ("That must hurt.", "Ask her.", "What happened then?")]
+    assert all(reading is not None and reading.clarity in (0.0, 0.5, 1.0) for reading in readings)
 
 
 def test_the_same_seed_gets_the_same_answer_and_another_seed_another(config):

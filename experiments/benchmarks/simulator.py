@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from experiments.benchmarks.figures import Figure, Figures, Settings, dialogues, repeated, tasks_of_round
 from simulator.dialogue import Dialogue, Reaction
 from simulator.listener import Register
+from simulator.reading import Reading
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario
 from simulator.user import make_user
@@ -42,9 +43,9 @@ class TimedUser(RuleUser):
 
     cpu_s, num_answers = 0.0, 0
 
-    def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
+    def answer(self, dialogue: Dialogue, reply: str, reading: Reading | None = None) -> Reaction:
         started = time.process_time()
-        reaction = super().answer(dialogue, reply)
+        reaction = super().answer(dialogue, reply, reading)
         self.cpu_s += time.process_time() - started
         self.num_answers += 1
         return reaction

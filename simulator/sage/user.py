@@ -11,6 +11,7 @@ from pathlib import Path
 
 from simulator.dialogue import Dialogue, Outcome, Reaction, Speaker, Turn
 from simulator.emotion import EXPLORING, is_rebuff
+from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser
 from simulator.scenario import Difficulty, Scenario
 from simulator.world import read_toml
@@ -26,9 +27,9 @@ class NativeUser(RuleUser):
         opening = Turn(speaker=Speaker.USER, text=scenario.opening, emotion=self.config.start_emotion)
         return Dialogue(scenario=scenario, difficulty=difficulty, seed=seed).then(opening)
 
-    def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
+    def answer(self, dialogue: Dialogue, reply: str, reading: Reading | None = None) -> Reaction:
         """The rule's reaction, in the profile's language; an agent that asks gets a pointer to the story, too."""
-        reaction = super().answer(dialogue, reply)
+        reaction = super().answer(dialogue, reply, reading)
         scenario, outcome, change = dialogue.scenario, reaction.outcome, reaction.turn.change or 0
         if scenario.facts:
             return reaction

@@ -1,0 +1,91 @@
+"""Plays replies that somebody else wrote to the users whom they were written for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.emotion import Appraisal
+from simulator.files import ExitCode, check_out, read_jsonl, write_whole
+from simulator.listener import ListenerKind, Register, read_by_rule
+from simulator.llm.client import check_endpoints
+from simulator.llm.config import EndpointConfig
+from simulator.options import flag_settings, in_options
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Difficulty, Scenario
+from simulator.settings import message
+from simulator.world import load_bank
+
+
+class TellsInOrder(RuleUser):
+    """Tells a fact every turn, whatever the reply, so that replies written beforehand answer what was said."""
+
+    def _tells(self, appraisal: Appraisal, change: int, chance: random.Random) -> bool:
+        return True
+
+
+def play_replies(user: RuleUser, scenario: Scenario, difficulty: Difficulty, replies: Sequence[str], *, seed: int) -> Dialogue:
+    """The dialogue in which an agent says these replies, up to an end."""
+    dialogue = user.begin(scenario, difficulty, seed=seed)
+    for reply in replies:
+        reaction = user.answer(dialogue, reply)
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=reply), reaction.turn, outcome=reaction.outcome)
+        if dialogue.outcome is not None:
+            break
+    return dialogue
+
+
+def as_heard(dialogue: Dialogue, register: Register) -> dict[str, Any]:
+    """Emotions, changes and readings after each reply, and the final emotion."""
+    answers = [answer for _, _, answer in dialogue.answered()]
+    readings = [
+        answer.reading or read_by_rule(reply, before.story, said=before.said(), register=register)
+        for before, reply, answer in dialogue.answered()
+    ]
+    return {
+        "emotions": [answer.emotion for answer in answers],
+        "changes": [answer.change for answer in answers],
+        "readings": [reading.to_dict() for reading in readings],
+        "final": dialogue.emotion,
+    }
+
+
+def text_of(reply: Any) -> str:
+    """The words of a reply, given as text or as an object with its `text` and labels."""
+    text = reply["text"] if isinstance(reply, dict) else reply
+    if not isinstance(text, str):
+        raise TypeError(f"a reply that is no text: {text!r}")
+    return text
+
+
+def hear_file(options: argparse.Namespace) -> int:
+    """The command `hear`."""
+    check_out(options.out)
+    register, is_model = Register(options.register), options.listener == ListenerKind.MODEL
+    try:
+        server = EndpointConfig(**flag_settings(options, "listener")) if is_model else None
+        config = RuleUserConfig(register=register, listener=ListenerKind(options.listener), server=server)
+        difficulty = Difficulty.along(options.strictness)
+        if server:
+            check_endpoints(server)
+    except ValueError as error:
+        raise ValueError(in_options(message(error), "--listener-")) from None
+    user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
+    bank, lines = load_bank(), []
+    for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
+        try:
+            scenario, replies = bank.scenario(record["scenario_id"]), [text_of(reply) for reply in record["replies"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{options.file} line {number} must hold id, scenario_id and replies, got {error}") from None
+        dialogue = play_replies(user, scenario, difficulty, replies, seed=options.seed)
+        lines.append(json.dumps({"id": record.get("id", number), **as_heard(dialogue, register)}, ensure_ascii=False))
+    text = "".join(f"{line}\n" for line in lines)
+    if options.out:
+        write_whole(options.out, text)
+    else:
+        print(text, end="")
+    return ExitCode.FINISHED

@@ -1,0 +1,38 @@
+"""What a listener understood of a reply: all that the emotion rule asks about its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One reply as it was understood in the light of the conversation before it."""
+
+    strategies: tuple[str, ...] = ()
+    """Support strategies, each once."""
+    cues: tuple[int, ...] = ()
+    """Indices of the facts that the reply takes up."""
+    clarity: float = 1.0
+    """Share of the reply that makes sense here, in [0, 1]."""
+    contempt: tuple[str, ...] = ()
+    """Kinds of contempt, irony among them, each once."""
+    ties_back: bool | None = None
+    """Whether it comes back to something told before the turn that it answers; None where that is to be told from the facts taken up."""
+    echo: bool = False
+    """Mostly the user's own sentences; it shows no strategy and takes up no fact."""
+    dropped: tuple[int, ...] = ()
+    """Indices of facts that the reply names without saying anything about them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able record without what says nothing; `from_dict` reads it."""
+        record = {**vars(self), **{name: list(getattr(self, name)) for name in ("strategies", "cues", "contempt", "dropped")}}
+        return {name: record[name] for name in Reading.__dataclass_fields__ if record[name] not in (None, False, [])}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Reading:
+        """The inverse of `to_dict`."""
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        return cls(**values)

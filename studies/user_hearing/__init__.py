@@ -1,0 +1,1 @@
+"""How well listeners hear what people hear."""

@@ -1,0 +1,161 @@
+"""Listeners: what was understood is recorded and can be replayed, by rule or by a model; replies that somebody wrote are played."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_endpoint import FakeEndpoint, answer, serving, text
+
+from experiments.config import load
+from simulator.__main__ import main
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.emotion import appraise
+from simulator.explain import replay
+from simulator.listener import Register
+from simulator.llm.client import SimulatorError
+from simulator.reading import Reading
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import VANILLA, Split
+from simulator.settings import message
+from simulator.version import world_of
+from simulator.world import load_bank
+
+SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
+HEARD = {"sense": "all", "tone": "plain", "strategies": ["suggestion"], "taken_up": [1], "comes_back": False}
+BY_MODEL = {"listener": "model", "server": {"model": "m"}}
+REPLY = "Rebuild it with her, plank by plank."
+
+
+def listened_by(server: FakeEndpoint, **changes: Any) -> RuleUser:
+    endpoint = {"urls": [server.url], "model": "m", "cache": "off", "retries": 1, "first_backoff_s": 0.01, "max_backoff_s": 0.02, **changes}
+    return RuleUser(RuleUserConfig(listener="model", server=endpoint))
+
+
+def test_a_model_hears_and_the_rule_feels():
+    pytest.importorskip("openai")
+    with serving(FakeEndpoint(always=answer(**HEARD))) as server:
+        user = listened_by(server)
+        opened = user.begin(SCENARIO, VANILLA, seed=1)
+        reaction = asyncio.run(user.react(opened, REPLY))
+        assert user.answer(opened, REPLY) == reaction and user.counts()["calls"] == 2
+    asked = server.requests[0]["messages"]
+    assert REPLY in asked[1]["content"] and SCENARIO.opening in asked[1]["content"] and SCENARIO.hidden_intention not in str(asked)
+    assert reaction.turn.reading == Reading(strategies=("suggestion",), cues=(0,), ties_back=False)
+    assert reaction.turn.heard == ("suggestion",)
+    assert reaction.turn.change == appraise(opened, REPLY, reading=reaction.turn.reading).points(momentum=0.2, quantise=False).change
+
+
+@pytest.mark.parametrize(
+    "heard",
+    [
+        {**HEARD, "strategies": ["hugging"]},
+        {**HEARD, "taken_up": [2]},
+        {**HEARD, "sense": "most"},
+        {**HEARD, "comes_back": None},
+        {**HEARD, "strategies": "suggestion"},
+    ],
+)
+def test_an_answer_out_of_schema_is_asked_again_and_never_a_reward(heard):
+    pytest.importorskip("openai")
+    with serving(FakeEndpoint(always=text(json.dumps(heard)))) as server:
+        user = listened_by(server)
+        with pytest.raises(SimulatorError):
+            asyncio.run(user.react(user.begin(SCENARIO, VANILLA, seed=1), REPLY))
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("reply", ["", "   ", "🙂🙂🙂", "?!", SCENARIO.opening])
+def test_a_reply_without_a_letter_or_of_own_words_does_no_good_and_costs_no_question(reply):
+    with serving(FakeEndpoint()) as server:
+        user = listened_by(server)
+        reaction = asyncio.run(user.react(user.begin(SCENARIO, VANILLA, seed=1), reply))
+    assert (reaction.turn.change or 0) < 0 and server.requests == []
+
+
+def test_a_long_reply_is_read_in_part():
+    pytest.importorskip("openai")
+    with serving(FakeEndpoint(always=answer(**HEARD))) as server:
+        user = listened_by(server)
+        asyncio.run(user.react(user.begin(SCENARIO, VANILLA, seed=1), "no " * 20_000))
+    assert len(server.requests[0]["messages"][1]["content"]) < 4000
+
+
+def test_mockery_heard_by_a_model_costs_as_much_as_contempt():
+    opened = RuleUser(RuleUserConfig()).begin(SCENARIO, VANILLA, seed=1)
+    mocked = RuleUser(RuleUserConfig()).answer(opened, REPLY, Reading(contempt=("irony",)))
+    assert (mocked.turn.change or 0) <= -8 and mocked.turn.heard == ()
+
+
+def test_earlier_readings_count_as_they_were_recorded_and_replays_need_no_listener():
+    user = RuleUser(RuleUserConfig())
+    dialogue = user.begin(SCENARIO, VANILLA, seed=1)
+    for reading in (Reading(strategies=("question",)), Reading(strategies=("suggestion",), cues=(0,), ties_back=True)):
+        answered = user.answer(dialogue, "Mm. Go on with the thing.", reading).turn
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text="Mm. Go on with the thing."), answered)
+    assert appraise(dialogue, "Hm.").parsed.earlier_strategies == (("question",), ("suggestion",))
+    restored = Dialogue.from_dict(json.loads(json.dumps(dialogue.to_dict())), scenario=SCENARIO)
+    assert restored == dialogue
+    # A model listened, and its server is gone.
+    config = RuleUserConfig(listener="model", server={"urls": ["http://127.0.0.1:9/v1"], "model": "m"})
+    assert all(step.recomputed == step.recorded for step in replay(restored, config))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"listener": "model"}, "simulator.server must be set with simulator.listener=model"),
+        ({"server": {"model": "m"}}, "simulator.server must be set with simulator.listener=model"),
+        ({**BY_MODEL, "register": "world"}, "simulator.listener must be rule with simulator.register=world"),
+        ({**BY_MODEL, "preset": "sage"}, "simulator.listener must be rule with simulator.preset=sage"),
+    ],
+)
+def test_a_listener_that_does_not_fit_is_refused(settings, reason):
+    with pytest.raises(ValueError, match="simulator") as refused:
+        RuleUserConfig(**settings)
+    assert message(refused.value).startswith(reason)
+
+
+def test_results_name_who_listened():
+    by_model = RuleUserConfig(listener="model", server={"model": "qwen"})
+    assert world_of(by_model) == f"{world_of(RuleUserConfig())}-heard-by-qwen"
+    config = load("smoke", ["simulator.listener=model", "simulator.server.model=qwen"])
+    assert config.simulator.register is Register.OPEN and world_of(config.simulator) == world_of(by_model)
+
+
+def hear(tmp_path: Path, lines: list[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["hear", str(tmp_path / "replies.jsonl"), "--out", str(tmp_path / "heard.jsonl"), *options]) == 0
+    return [json.loads(line) for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
+
+
+def test_replies_are_played_and_each_is_told_with_its_reading(tmp_path):
+    replies = ["You must feel so hurt about the fox.", "What happened with the latch?", "x" * 50_000]
+    line = {"id": "a", "scenario_id": SCENARIO.scenario_id, "replies": replies}
+    (heard,) = hear(tmp_path, [line], "--strictness", "0.35", "--facts", "in_order")
+    assert heard["id"] == "a" and heard["emotions"][-1] == heard["final"] and len(heard["emotions"]) == 3
+    assert [40, *heard["emotions"]][1:] == [40 + sum(heard["changes"][: k + 1]) for k in range(3)]
+    assert heard["readings"][0]["strategies"] == ["reflection"] and heard["readings"][1]["strategies"] == ["question"]
+    assert heard["changes"][2] < 0
+
+
+def test_in_order_the_user_tells_the_same_facts_whatever_is_replied(tmp_path):
+    from simulator.hear import TellsInOrder, play_replies
+
+    user = TellsInOrder(RuleUserConfig())
+    told = []
+    for reply in ("Hm.", "You are an idiot.", "Tell me more."):
+        dialogue = play_replies(user, SCENARIO, replace(VANILLA, impatience=0.0), [reply] * 2, seed=1)
+        told.append([[fact.text in turn for fact in SCENARIO.facts].index(True) for turn in dialogue.said()])
+    assert told[0] == told[1] == told[2] and len(set(told[0])) == 3
+
+
+@pytest.mark.parametrize("line", [{"scenario_id": "x", "replies": []}, {"replies": ["a"]}, {"scenario_id": SCENARIO.scenario_id}, 5])
+def test_a_line_that_cannot_be_played_is_named(tmp_path, capsys, line):
+    (tmp_path / "replies.jsonl").write_text(json.dumps(line) + "\n")
+    assert main(["hear", str(tmp_path / "replies.jsonl")]) != 0
+    assert "line 1" in capsys.readouterr().err
