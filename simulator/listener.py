@@ -23,6 +23,7 @@ from simulator.text import (
     content_words,
     fluency,
     fluency_in_chinese,
+    is_scrambled,
     language_of,
     normalized,
     num_words,
@@ -109,10 +110,12 @@ def parse(
 def read_by_rule(reply: str, scenario: Scenario, *, said: Sequence[str] = (), register: Register = Register.OPEN) -> Reading:
     """What the patterns of the lexicon find in a reply.
 
-    A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. Only ordinary
-    language has words for contempt.
+    A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. In ordinary
+    language a salad of the user's words makes no sense, and there are words for contempt.
     """
     language, is_open = scenario.language, register is Register.OPEN
+    if is_open and is_scrambled(reply, said):
+        return Reading(clarity=0.0)
     heard = parse_text(reply, language)
     contempt, strategies = heard.contempt if is_open else ((), heard.strategies)
     named = cues_in(reply, scenario)

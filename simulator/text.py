@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
 from itertools import chain, groupby, pairwise
@@ -19,6 +19,12 @@ FUNCTION_WORDS = frozenset(
     "their them then they this to was we were what when which who will with would you your about not there did does been being".split()
 )
 """Words that hold a sentence together; all others carry content."""
+EVERYDAY = frozenset(
+    "again all always am back because come even ever every feel felt get give go going good got hard just keep know last let "
+    "like look make maybe more much never nobody no one out over part really say said see some still take talk tell thing "
+    "things think time too two up very want way well where without yes need first after before day days".split()
+)
+"""Words that any two people share, whatever they talk about."""
 CHARACTER = "[\u4e00-\u9fff]"
 CHARACTERS_PER_WORD = 1.6
 """Chinese characters that say about as much as one English word; converts limits of length."""
@@ -81,15 +87,49 @@ def content_words(text: str) -> frozenset[str]:
 
     Common Chinese words are kept whole.
     """
-    content = set(words_of(text)) - FUNCTION_WORDS
+    return frozenset(content_in_order(text))
+
+
+def content_in_order(text: str, known: AbstractSet[str] = frozenset()) -> list[str]:
+    """The content of a text as it stands, first the words and then the Chinese pairs; `known` pairs are kept whole, too."""
+    content = [word for word in words_of(text) if word not in FUNCTION_WORDS]
     if not text.isascii():
         function, common, _ = _chinese()
         for stretch in chain.from_iterable(map(function.split, re.findall(f"{CHARACTER}+", as_seen(text)))):
             i = 0
             while i < len(stretch) - 1:
-                content.add(pair := stretch[i : i + 2])
-                i += 2 if pair in common else 1
-    return frozenset(content)
+                content.append(pair := stretch[i : i + 2])
+                i += 2 if pair in common or pair in known else 1
+    return content
+
+
+def is_scrambled(reply: str, said: Sequence[str]) -> bool:
+    """Whether a reply is made of the user's words, put together as they never stood: a salad that looks like taking something up.
+
+    Without everyday words, more than three fifths of its content are the user's; of at least four pairs of taken words that follow each
+    other, fewer than three in five stand within four content words of each other in a sentence of the user's.
+
+    Args:
+        said: the user's turns.
+    """
+    sentences = [content for text in said for content in _content_by_sentence(text)]
+    theirs = frozenset().union(*sentences)
+    content = [word for word in content_in_order(reply, theirs) if word not in EVERYDAY]
+    taken = [word for word in content if word in theirs]
+    pairs = [(first, second) for first, second in pairwise(taken) if first != second]
+    if len(pairs) < 4 or len(taken) <= 0.6 * len(content):
+        return False
+    places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, words in enumerate(sentences):
+        for place, word in enumerate(words):
+            places[word].append((number, place))
+    stand = [any(a == b and abs(i - j) <= 4 for a, i in places[first] for b, j in places[second]) for first, second in pairs]
+    return sum(stand) < 0.6 * len(pairs)
+
+
+@lru_cache(maxsize=4096)
+def _content_by_sentence(text: str) -> tuple[list[str], ...]:
+    return tuple(content_in_order(sentence) for sentence in re.split(r"[.?!;\n。？！；]", text))
 
 
 @lru_cache(maxsize=65536)

@@ -22,6 +22,7 @@ from simulator.reading import Reading
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA, Split
 from simulator.settings import message
+from simulator.text import is_scrambled
 from simulator.version import world_of
 from simulator.world import load_bank
 
@@ -159,3 +160,32 @@ def test_a_line_that_cannot_be_played_is_named(tmp_path, capsys, line):
     (tmp_path / "replies.jsonl").write_text(json.dumps(line) + "\n")
     assert main(["hear", str(tmp_path / "replies.jsonl")]) != 0
     assert "line 1" in capsys.readouterr().err
+
+
+SAID = [SCENARIO.facts[k].text for k in (0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_salad"),
+    [
+        ("Your latch trusted the fox at dawn, and the hens pulled their water bowls.", True),
+        ("The neighbour washed a little door because her bowls checked the dawn.", True),
+        ("You got up at dawn each morning to wash their water bowls.", False),
+        ("So the fox got in, and the latch was never checked. Oh Amina.", False),
+        ("Her hens. And you up at dawn for them. Of course you cannot sleep.", False),
+        ("What do you think when you see the latch?", False),
+    ],
+)
+def test_the_users_words_in_an_order_that_they_never_had_make_no_sense(reply, is_salad):
+    assert is_scrambled(reply, SAID) is is_salad
+    opened = RuleUser(RuleUserConfig()).begin(SCENARIO, replace(VANILLA, strictness=0.0), seed=1)
+    for fact in SAID[1:]:
+        opened = opened.then(Turn(speaker=Speaker.AGENT, text="Mm."), Turn(speaker=Speaker.USER, text=fact, emotion=40, change=0))
+    changes = {register: RuleUser(RuleUserConfig(register=register)).answer(opened, reply).turn.change or 0 for register in Register}
+    assert (changes[Register.OPEN] < 0) or not is_salad
+
+
+def test_a_salad_of_chinese_words_is_one_too():
+    said = ["隔壁阿姨把母鸡托给我，狐狸钻进来了。", "我每天天亮就起来给它们洗水盆。", "小门我拉上了，可是没看门闩。"]
+    assert is_scrambled("狐狸每天给门闩洗阿姨，母鸡天亮钻进水盆。", said)
+    assert not is_scrambled("你每天天亮就起来洗水盆，狐狸还是钻进来了。", said)

@@ -172,7 +172,7 @@ def begun(tmp_path) -> Path:
     words = ["simulator.kind=llm", "simulator.urls=[http://127.0.0.1:9]", "simulator.model=m"]
     words += [f"simulator.{name}={path}" for name, path in files.items()]
     contents = users.contents_of(load("smoke", words).simulator)
-    return make_saved_run(tmp_path / "runs" / "smoke" / "a", *words, **{**contents, "world": "open-1"})
+    return make_saved_run(tmp_path / "runs" / "smoke" / "a", *words, **{**contents, "world": "open-2"})
 
 
 def test_other_users_in_a_file_are_refused_before_any_work_starts(begun, tmp_path, monkeypatch):

@@ -147,7 +147,7 @@ def test_the_summary_has_exactly_the_stable_keys(whole):
     assert set(summary["strictness"]) == {"start", "end", "trace"} and len(summary["strictness"]["trace"]) == NUM_STEPS
     assert set(summary["collapse"]) == {"alarms", "first_step"} and set(summary["mismatch"]) == {"kl", "mean_abs_logprob"}
     assert summary["errors"] == {"simulator": 0, "engine": 0, "excluded_dialogues": 0}
-    assert (summary["experiment"], summary["name"], summary["steps"], summary["world"]) == ("smoke", "whole", NUM_STEPS, "open-1")
+    assert (summary["experiment"], summary["name"], summary["steps"], summary["world"]) == ("smoke", "whole", NUM_STEPS, "open-2")
     assert summary["heldout"]["n_dialogues"] == summary["start"]["n_dialogues"] == 2
     assert summary["wall_s"] > 0 and summary["cpu_s"] > 0
 
@@ -171,7 +171,7 @@ def test_every_metric_is_documented_and_drawn(whole):
 def test_the_settings_name_their_origin_and_give_the_run_again(whole, place):
     saved = yaml.safe_load((whole / CONFIG).read_text())
     provenance = saved.pop("provenance")
-    assert provenance["format"] == 2 and provenance["world"] == "open-1" and len(provenance["initial_policy"]) == 16
+    assert provenance["format"] == 2 and provenance["world"] == "open-2" and len(provenance["initial_policy"]) == 16
     assert {"python", "torch", "transformers"} <= set(provenance["versions"])
     again = to_plain(load("smoke", [*provenance["overrides"], f"runs={place}", "name=whole", "checkpoint.every=1"]))
     assert again == saved
