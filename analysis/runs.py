@@ -30,6 +30,7 @@ RUNS = "runs"
 OF_A_MACHINE = (
     *("cluster.", "checkpoint.", "resume", "runs"),
     *(f"simulator.{name}" for name in DECIDE_NOTHING),
+    *(f"simulator.server.{name}" for name in DECIDE_NOTHING),
     *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s", "policy.gpu_memory_share"),
     *("learner.micro_batch_", "learner.logit_chunk_mb", "learner.gradient_checkpointing"),
     *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),

@@ -207,8 +207,11 @@ class HeldOutEvaluation:
         return summaries["full" if full else "during"]
 
     def reference(self, user: UserSimulator, *, max_turns: int) -> dict[str, float]:
-        """Scores of L0 (always advises) and L6 (has all six skills) on the full grid and its seeds; empty without the rule user."""
-        if not isinstance(user, RuleUser):
+        """Scores of L0 (always advises) and L6 (has all six skills) on the full grid and its seeds; empty without the rule user.
+
+        So they are where a model listens: each reply would cost a question, one after the other.
+        """
+        if not isinstance(user, RuleUser) or user.listener:
             return {}
         by_id = {scenario.scenario_id: scenario for scenario in self.scenarios}
         return {

@@ -16,10 +16,9 @@ from experiments.resume import check_resumable
 from experiments.run_lock import check_no_writer
 from policy.config import LearnerConfig, check_lora, require_plain_python
 from policy.engine.factory import check_capacity, check_weight_files, gpu_number, num_gpus
-from simulator.llm.client import check_endpoints
 from simulator.scenario import Split
 from simulator.settings import leaves
-from simulator.user import endpoint_of, make_bank
+from simulator.user import check_servers, make_bank
 
 
 def check(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_teacher: bool = True) -> None:
@@ -85,8 +84,7 @@ def check_needs(config: ExperimentConfig) -> None:
         weights = folder if (folder := Path(policy.model).expanduser()).is_dir() else None
         check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
         bank = make_bank(config.simulator)
-        if endpoint := endpoint_of(config.simulator):
-            check_endpoints(endpoint)
+        check_servers(config.simulator)
         if not bank.scenarios(Split(config.evaluation.split)):
             raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 

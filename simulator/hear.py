@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import Appraisal
-from simulator.files import ExitCode, check_out, read_jsonl, write_whole
+from simulator.files import ExitCode, check_out, progress, read_jsonl, write_whole
 from simulator.listener import ListenerKind, Register, read_by_rule
-from simulator.llm.client import check_endpoints
+from simulator.llm.client import SimulatorError, check_endpoints
 from simulator.llm.config import EndpointConfig
 from simulator.options import flag_settings, in_options
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -28,11 +30,11 @@ class TellsInOrder(RuleUser):
         return True
 
 
-def play_replies(user: RuleUser, scenario: Scenario, difficulty: Difficulty, replies: Sequence[str], *, seed: int) -> Dialogue:
+async def play_replies(user: RuleUser, scenario: Scenario, difficulty: Difficulty, replies: Sequence[str], *, seed: int) -> Dialogue:
     """The dialogue in which an agent says these replies, up to an end."""
-    dialogue = user.begin(scenario, difficulty, seed=seed)
+    dialogue = await user.open(scenario, difficulty, seed=seed)
     for reply in replies:
-        reaction = user.answer(dialogue, reply)
+        reaction = await user.react(dialogue, reply)
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=reply), reaction.turn, outcome=reaction.outcome)
         if dialogue.outcome is not None:
             break
@@ -75,17 +77,39 @@ def hear_file(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ValueError(in_options(message(error), "--listener-")) from None
     user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
-    bank, lines = load_bank(), []
+    bank, ids, dialogues = load_bank(), list[Any](), list[Coroutine[Any, Any, Dialogue]]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
         try:
             scenario, replies = bank.scenario(record["scenario_id"]), [text_of(reply) for reply in record["replies"]]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{options.file} line {number} must hold id, scenario_id and replies, got {error}") from None
-        dialogue = play_replies(user, scenario, difficulty, replies, seed=options.seed)
-        lines.append(json.dumps({"id": record.get("id", number), **as_heard(dialogue, register)}, ensure_ascii=False))
-    text = "".join(f"{line}\n" for line in lines)
+        ids.append(record.get("id", number))
+        dialogues.append(play_replies(user, scenario, difficulty, replies, seed=options.seed))
+    played = asyncio.run(all_at_once(dialogues))
+    lines = [
+        {"id": one, **({"error": str(heard)} if isinstance(heard, SimulatorError) else as_heard(heard, register))}
+        for one, heard in zip(ids, played, strict=True)
+    ]
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
     if options.out:
         write_whole(options.out, text)
     else:
         print(text, end="")
-    return ExitCode.FINISHED
+    if failed := sum("error" in line for line in lines):
+        print(f"error: the model gave no usable reading in {failed} of {len(lines)} dialogues; their lines say why", file=sys.stderr)
+    return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+async def all_at_once(dialogues: Sequence[Coroutine[Any, Any, Dialogue]]) -> list[Dialogue | SimulatorError]:
+    """The dialogues in their order, played side by side; the error in the place of one without a usable reading."""
+
+    async def played(dialogue: Coroutine[Any, Any, Dialogue]) -> Dialogue | SimulatorError:
+        try:
+            return await dialogue
+        except SimulatorError as error:
+            return error
+
+    tasks = [asyncio.create_task(played(dialogue)) for dialogue in dialogues]
+    for done in progress(asyncio.as_completed(tasks), total=len(tasks), what="dialogues"):
+        await done
+    return [task.result() for task in tasks]

@@ -27,9 +27,10 @@ class Reading:
     """Indices of facts that the reply names without saying anything about them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able record without what says nothing; `from_dict` reads it."""
-        record = {**vars(self), **{name: list(getattr(self, name)) for name in ("strategies", "cues", "contempt", "dropped")}}
-        return {name: record[name] for name in Reading.__dataclass_fields__ if record[name] not in (None, False, [])}
+        """A JSON-able record of the clarity and whatever else is not the default; `from_dict` reads it."""
+        record, default = {name: getattr(self, name) for name in Reading.__dataclass_fields__}, vars(Reading())
+        told = {name: value for name, value in record.items() if name == "clarity" or value != default[name]}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Reading:

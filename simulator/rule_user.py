@@ -54,7 +54,9 @@ class RuleUserConfig:
 
     def __post_init__(self) -> None:
         if (self.listener is ListenerKind.MODEL) != (self.server is not None):
-            raise ValueError("simulator.server must be set with simulator.listener=model, and with no other listener")
+            raise ValueError(
+                "simulator.server must be set with simulator.listener=model, by simulator.server.model=NAME, and with no other listener"
+            )
         if self.listener is ListenerKind.MODEL and self.register is Register.WORLD:
             raise ValueError("simulator.listener must be rule with simulator.register=world, got 'model'")
         if self.listener is ListenerKind.MODEL and self.preset is Preset.SAGE:

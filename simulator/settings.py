@@ -30,7 +30,9 @@ def message(error: Exception, group: str = "") -> str:
         return str(error)
     first = error.errors(include_url=False)[0]
     if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
+        said, inner = str(first["ctx"]["error"]), ".".join(map(str, first["loc"]))
+        # The settings of servers say `simulator.`, also as the part `simulator.server` of another user.
+        return said.replace("simulator.", f"simulator.{inner}.") if inner and (group or error.title) == "simulator" else said
     rule = re.sub("^[A-Z][a-z]+ should", "must", first["msg"])
     rule = rule.replace("a dictionary or an instance of", "set by its parts, those of")
     name = ".".join(filter(None, (group or (error.title if error.title.islower() else ""), *map(str, first["loc"]))))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.dialogue import UserSimulator
+from simulator.llm.client import check_endpoints
 from simulator.llm.config import EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUser, LLMUserConfig
@@ -56,6 +57,20 @@ def endpoint_of(config: Any) -> EndpointConfig | None:
     """The servers that a user's config asks, for its words or to hear for it; None for neither."""
     endpoint = config if isinstance(config, EndpointConfig) else getattr(config, "server", None)
     return endpoint if isinstance(endpoint, EndpointConfig) else None
+
+
+def check_servers(config: Any) -> None:
+    """Refuses a user whose servers cannot be used; it asks each of them.
+
+    Raises:
+        ValueError: with the name of the setting.
+    """
+    if (endpoint := endpoint_of(config)) is None:
+        return
+    try:
+        check_endpoints(endpoint)
+    except ValueError as error:
+        raise ValueError(str(error) if endpoint is config else str(error).replace("simulator.", "simulator.server.")) from None
 
 
 def contents_of(config: Any) -> dict[str, str]:

@@ -15,7 +15,7 @@ FINGERPRINTS: Mapping[str, str] = {"world": "c730dc9066b0a098", "open": "e3af994
 
 
 def world_name(register: Register | str = Register.WORLD, preset: Preset | str = Preset.TRAINING, heard_by: str = "") -> str:
-    """The world that results name, such as `world-1`, `open-1`, `open-1-sage-1` or `open-1-heard-by-qwen`.
+    """The world that results name, such as `world-1`, `open-2`, `open-2-sage-1` or `open-2-heard-by-qwen`.
 
     Args:
         heard_by: the model that listens; empty for the rule.

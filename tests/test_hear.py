@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_endpoint import FakeEndpoint, answer, serving, text
+from fake_endpoint import FakeEndpoint, Reply, answer, serving, text
 
-from experiments.config import load
+from experiments.config import ConfigError, load
 from simulator.__main__ import main
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import appraise
@@ -23,6 +24,7 @@ from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA, Split
 from simulator.settings import message
 from simulator.text import is_scrambled
+from simulator.user import check_servers
 from simulator.version import world_of
 from simulator.world import load_bank
 
@@ -95,7 +97,7 @@ def test_mockery_heard_by_a_model_costs_as_much_as_contempt():
 def test_earlier_readings_count_as_they_were_recorded_and_replays_need_no_listener():
     user = RuleUser(RuleUserConfig())
     dialogue = user.begin(SCENARIO, VANILLA, seed=1)
-    for reading in (Reading(strategies=("question",)), Reading(strategies=("suggestion",), cues=(0,), ties_back=True)):
+    for reading in (Reading(strategies=("question",), ties_back=False), Reading(strategies=("suggestion",), cues=(0,), ties_back=True)):
         answered = user.answer(dialogue, "Mm. Go on with the thing.", reading).turn
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text="Mm. Go on with the thing."), answered)
     assert appraise(dialogue, "Hm.").parsed.earlier_strategies == (("question",), ("suggestion",))
@@ -119,6 +121,24 @@ def test_a_listener_that_does_not_fit_is_refused(settings, reason):
     with pytest.raises(ValueError, match="simulator") as refused:
         RuleUserConfig(**settings)
     assert message(refused.value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["simulator.server.urls=[http://a/v1]"], "simulator.server.model must name the model"),
+        (["simulator.server.model=m", "simulator.server.retries=-1"], "simulator.server.retries must be"),
+    ],
+)
+def test_a_wrong_server_is_named_where_it_was_set(settings, named):
+    with pytest.raises(ConfigError, match=named):
+        load("smoke", ["simulator.listener=model", *settings])
+
+
+def test_a_server_that_is_away_is_named_where_it_was_set():
+    pytest.importorskip("openai")
+    with pytest.raises(ValueError, match=r"simulator\.server\.urls must name servers that answer"):
+        check_servers(RuleUserConfig(listener="model", server={"model": "m", "urls": ["http://127.0.0.1:9/v1"]}))
 
 
 def test_results_name_who_listened():
@@ -150,9 +170,26 @@ def test_in_order_the_user_tells_the_same_facts_whatever_is_replied(tmp_path):
     user = TellsInOrder(RuleUserConfig())
     told = []
     for reply in ("Hm.", "You are an idiot.", "Tell me more."):
-        dialogue = play_replies(user, SCENARIO, replace(VANILLA, impatience=0.0), [reply] * 2, seed=1)
+        dialogue = asyncio.run(play_replies(user, SCENARIO, replace(VANILLA, impatience=0.0), [reply] * 2, seed=1))
         told.append([[fact.text in turn for fact in SCENARIO.facts].index(True) for turn in dialogue.said()])
     assert told[0] == told[1] == told[2] and len(set(told[0])) == 3
+
+
+def test_a_reply_that_a_model_cannot_read_costs_its_dialogue_and_no_other(tmp_path, capsys):
+    pytest.importorskip("openai")
+    lines = [{"id": n, "scenario_id": SCENARIO.scenario_id, "replies": [reply]} for n, reply in enumerate(("Ask her.", "Oh no."))]
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def reads_one(request: Mapping[str, Any]) -> Reply:
+        return (text("?") if "Oh no." in request["messages"][-1]["content"] else answer(**HEARD))(request)
+
+    with serving(FakeEndpoint(always=reads_one)) as server:
+        options = ["--listener", "model", "--listener-url", server.url, "--listener-model", "m"]
+        options += ["--listener-retries", "0", "--cache", "off"]
+        assert main(["hear", str(tmp_path / "replies.jsonl"), "--out", str(tmp_path / "heard.jsonl"), *options]) == 1
+    heard = [json.loads(line) for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
+    assert heard[0]["readings"] == [{"strategies": ["suggestion"], "cues": [0], "clarity": 1.0, "ties_back": False}] and "error" in heard[1]
+    assert "in 1 of 2 dialogues" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", [{"scenario_id": "x", "replies": []}, {"replies": ["a"]}, {"scenario_id": SCENARIO.scenario_id}, 5])

@@ -504,7 +504,7 @@ def check_endpoints(config: EndpointConfig) -> None:
     """
     if missing := [name for name in ("openai", "tenacity", "diskcache") if importlib.util.find_spec(name) is None]:
         raise ValueError(
-            f"simulator.kind must be another where {', '.join(missing)} is not installed, got 'llm'; pip install 'attune[llm]'"
+            f"a language model as user or listener needs {', '.join(missing)}, which is not installed; pip install 'attune[llm]'"
         )
 
     async def check() -> None:

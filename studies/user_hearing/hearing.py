@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import time
 from collections import defaultdict
@@ -15,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn
+from simulator.dialogue import START_EMOTION, Dialogue
 from simulator.emotion import meets
 from simulator.files import ExitCode, check_out, jsonable, read_jsonl, write_whole
-from simulator.hear import TellsInOrder
+from simulator.hear import TellsInOrder, play_replies
 from simulator.listener import Register, facts_stated
 from simulator.reading import Reading
 from simulator.rule_user import RuleUserConfig
@@ -48,41 +49,58 @@ class Played:
     """Where the reader would end: the start and all marks, in [0, 100]."""
 
 
-def play_all(records: Sequence[dict[str, Any]], listener: str, strictness: float) -> list[Played]:
+class LabelListener:
+    """Hears a reply as its reader labelled it: the most that a listener can bring.
+
+    Args:
+        labels: of the replies of one dialogue.
+    """
+
+    def __init__(self, labels: Sequence[dict[str, Any]]) -> None:
+        self._labels = {label["text"]: label for label in labels}
+
+    def read(self, dialogue: Dialogue, reply: str) -> Reading:
+        """The labels of a reply as a reading."""
+        label, said = self._labels[reply], dialogue.said()
+        stated = (facts_stated(said[turn - 1], dialogue.story.facts) for turn in label["took_up"] if turn <= len(said))
+        is_plain = label["tone"] == "plain"
+        return Reading(
+            strategies=tuple(label["strategies"]) if is_plain else (),
+            cues=tuple(sorted(set(chain(*stated)))),
+            clarity=label["coherence"] / 2,
+            contempt=() if is_plain else (label["tone"],),
+            ties_back=label["ties_back"],
+        )
+
+    async def hear(self, dialogue: Dialogue, reply: str) -> Reading:
+        """The same."""
+        return self.read(dialogue, reply)
+
+    def counts(self) -> dict[str, float]:
+        """It costs nothing."""
+        return {}
+
+
+async def play_all(records: Sequence[dict[str, Any]], listener: str, strictness: float) -> list[Played]:
     """Every dialogue at one strictness; a reply behind an early end is not played.
 
     Args:
-        listener: `rule`, or `reader`: the labels themselves, the most that a listener can bring.
+        listener: `rule`, or `reader` for the labels.
     """
     user, bank, played = TellsInOrder(RuleUserConfig(register=Register.OPEN)), load_bank(), []
     for record in records:
-        dialogue, heard = user.begin(bank.scenario(record["scenario_id"]), Difficulty.along(strictness), seed=1), list[Heard]()
-        for label in record["replies"]:
-            if dialogue.outcome is None:
-                reading = reading_of(label, dialogue) if listener == "reader" else None
-                reaction = user.answer(dialogue, label["text"], reading)
-                dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=label["text"]), reaction.turn, outcome=reaction.outcome)
-                wanted = meets(dialogue.scenario.family)
-                heard.append(Heard(label=label, change=reaction.turn.change or 0, heard=reaction.turn.heard, wanted=wanted))
-        reader = min(100.0, max(0.0, START_EMOTION + sum(reply["mark"] for reply in record["replies"])))
+        labels, scenario = record["replies"], bank.scenario(record["scenario_id"])
+        user.listener = LabelListener(labels) if listener == "reader" else None
+        dialogue = await play_replies(user, scenario, Difficulty.along(strictness), [label["text"] for label in labels], seed=1)
+        replies = [
+            Heard(label=label, change=answer.change or 0, heard=answer.heard, wanted=meets(scenario.family))
+            for label, (_, _, answer) in zip(labels, dialogue.answered(), strict=False)
+        ]
+        reader = min(100.0, max(0.0, START_EMOTION + sum(label["mark"] for label in labels)))
         played.append(
-            Played(voice=record["voice"], scenario_id=record["scenario_id"], replies=tuple(heard), final=dialogue.emotion, reader=reader)
+            Played(voice=record["voice"], scenario_id=record["scenario_id"], replies=tuple(replies), final=dialogue.emotion, reader=reader)
         )
     return played
-
-
-def reading_of(label: dict[str, Any], dialogue: Dialogue) -> Reading:
-    """The labels of a reply as a reading."""
-    said = dialogue.said()
-    stated = (facts_stated(said[turn - 1], dialogue.story.facts) for turn in label["took_up"] if turn <= len(said))
-    is_plain = label["tone"] == "plain"
-    return Reading(
-        strategies=tuple(label["strategies"]) if is_plain else (),
-        cues=tuple(sorted(set(chain(*stated)))),
-        clarity=label["coherence"] / 2,
-        contempt=() if is_plain else (label["tone"],),
-        ties_back=label["ties_back"],
-    )
 
 
 def figures(played: Sequence[Played]) -> dict[str, float]:
@@ -178,7 +196,7 @@ def run(options: argparse.Namespace) -> int:
     for listener in options.listener:
         for d in options.strictness:
             began = time.process_time()
-            played = play_all(records, listener, d)
+            played = asyncio.run(play_all(records, listener, d))
             cost = (time.process_time() - began) / sum(len(one.replies) for one in played)
             row = {**figures(played), "ms a reply": 1e3 * cost}
             found[f"{listener} at {d:g}"] = {**row, "intervals": intervals(played, num_draws=options.draws) if options.draws else {}}
