@@ -14,7 +14,8 @@ from difflib import SequenceMatcher, get_close_matches
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from types import UnionType
+from typing import Any, Literal, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -376,8 +377,9 @@ def compose(base: Mapping[str, Any], overrides: Mapping[str, Any], *, experiment
         plain: Any = OmegaConf.to_container(OmegaConf.create(laid_over(base, overrides)), resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"settings must refer to settings that exist, got {' '.join(str(error).split())}") from error
-    if isinstance(body := setting(plain, "simulator.extra_body"), Mapping):
-        plain["simulator"]["extra_body"] = json.dumps(body, ensure_ascii=False)
+    for asked in (setting(plain, "simulator", {}), setting(plain, "simulator.server", {})):
+        if isinstance(asked, dict) and isinstance(asked.get("extra_body"), Mapping):
+            asked["extra_body"] = json.dumps(asked["extra_body"], ensure_ascii=False)
     for group, default in DEFAULT_KINDS.items():
         given, classes = plain.get(group) or {}, kinds(group)
         if not isinstance(given, Mapping):
@@ -436,8 +438,9 @@ def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> lis
     """Dotted names of all fields of a settings class and of its parts, or of those whose type is `of`."""
     found = []
     for name, hint in get_type_hints(settings).items():
-        if isinstance(hint, type) and is_dataclass(hint):
-            found += names_of(hint, f"{prefix}{name}.", of=of)
+        parts = [part for part in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if is_dataclass(part)]
+        if parts and isinstance(parts[0], type):
+            found += names_of(parts[0], f"{prefix}{name}.", of=of)
         elif of is None or hint is of:
             found.append(prefix + name)
     return found
@@ -445,7 +448,12 @@ def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> lis
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """Nested settings from `a.b=value` words. Values are YAML; where the setting is text they are taken as written, unless quoted."""
-    structured = {"arms": "[", "seeds": "[", "simulator.extra_body": "{"}  # text, or what begins like this
+    structured = {
+        "arms": "[",
+        "seeds": "[",
+        "simulator.extra_body": "{",
+        "simulator.server.extra_body": "{",
+    }  # text, or what begins like this
     words = []
     for word in overrides:
         name, equals, value = word.partition("=")

@@ -128,6 +128,7 @@ def test_a_listener_that_does_not_fit_is_refused(settings, reason):
     [
         (["simulator.server.urls=[http://a/v1]"], "simulator.server.model must name the model"),
         (["simulator.server.model=m", "simulator.server.retries=-1"], "simulator.server.retries must be"),
+        (["simulator.server.model=m", "simulator.server.modle=m"], "did you mean simulator.server.model?"),
     ],
 )
 def test_a_wrong_server_is_named_where_it_was_set(settings, named):
@@ -144,7 +145,7 @@ def test_a_server_that_is_away_is_named_where_it_was_set():
 def test_results_name_who_listened():
     by_model = RuleUserConfig(listener="model", server={"model": "qwen"})
     assert world_of(by_model) == f"{world_of(RuleUserConfig())}-heard-by-qwen"
-    config = load("smoke", ["simulator.listener=model", "simulator.server.model=qwen"])
+    config = load("smoke", ["simulator.listener=model", "simulator.server.model=qwen", "simulator.server.cache=off"])
     assert config.simulator.register is Register.OPEN and world_of(config.simulator) == world_of(by_model)
 
 
