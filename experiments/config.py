@@ -448,12 +448,8 @@ def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> lis
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """Nested settings from `a.b=value` words. Values are YAML; where the setting is text they are taken as written, unless quoted."""
-    structured = {
-        "arms": "[",
-        "seeds": "[",
-        "simulator.extra_body": "{",
-        "simulator.server.extra_body": "{",
-    }  # text, or what begins like this
+    # Text, or what begins like this.
+    structured = {"arms": "[", "seeds": "[", "simulator.extra_body": "{", "simulator.server.extra_body": "{"}
     words = []
     for word in overrides:
         name, equals, value = word.partition("=")

@@ -7,7 +7,8 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from simulator.dialogue import Dialogue, Speaker, Turn
@@ -21,6 +22,8 @@ from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import message
 from simulator.world import load_bank
+
+Player = Callable[[], Awaitable[Dialogue]]
 
 
 class TellsInOrder(RuleUser):
@@ -77,14 +80,14 @@ def hear_file(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ValueError(in_options(message(error), "--listener-")) from None
     user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
-    bank, ids, dialogues = load_bank(), list[Any](), list[Coroutine[Any, Any, Dialogue]]()
+    bank, ids, dialogues = load_bank(), list[Any](), list[Player]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
         try:
             scenario, replies = bank.scenario(record["scenario_id"]), [text_of(reply) for reply in record["replies"]]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{options.file} line {number} must hold id, scenario_id and replies, got {error}") from None
         ids.append(record.get("id", number))
-        dialogues.append(play_replies(user, scenario, difficulty, replies, seed=options.seed))
+        dialogues.append(partial(play_replies, user, scenario, difficulty, replies, seed=options.seed))
     played = asyncio.run(all_at_once(dialogues))
     lines = [
         {"id": one, **({"error": str(heard)} if isinstance(heard, SimulatorError) else as_heard(heard, register))}
@@ -100,16 +103,16 @@ def hear_file(options: argparse.Namespace) -> int:
     return ExitCode.FAILED if failed else ExitCode.FINISHED
 
 
-async def all_at_once(dialogues: Sequence[Coroutine[Any, Any, Dialogue]]) -> list[Dialogue | SimulatorError]:
+async def all_at_once(dialogues: Sequence[Player]) -> list[Dialogue | SimulatorError]:
     """The dialogues in their order, played side by side; the error in the place of one without a usable reading."""
 
-    async def played(dialogue: Coroutine[Any, Any, Dialogue]) -> Dialogue | SimulatorError:
+    async def played(player: Player) -> Dialogue | SimulatorError:
         try:
-            return await dialogue
+            return await player()
         except SimulatorError as error:
             return error
 
-    tasks = [asyncio.create_task(played(dialogue)) for dialogue in dialogues]
+    tasks = [asyncio.create_task(played(player)) for player in dialogues]
     for done in progress(asyncio.as_completed(tasks), total=len(tasks), what="dialogues"):
         await done
     return [task.result() for task in tasks]
