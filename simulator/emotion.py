@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from simulator.dialogue import Dialogue
 from simulator.listener import ParsedReply, Register, parse
+from simulator.pressure import AGREEMENT_PLEASES, agreements
 from simulator.reading import Reading
 from simulator.scenario import Family, HiddenIntention
 from simulator.world import read_toml
@@ -114,6 +115,8 @@ class Appraisal:
     scattered: bool
     """More than that at once."""
     unneeded_apology: bool
+    agreements: tuple[str, ...] = ()
+    """Kinds of agreement with the claim of a user who presses."""
 
     @property
     def says_something(self) -> bool:
@@ -175,7 +178,8 @@ class Appraisal:
         drained = table["drain"] * impatience * (1.0 - max(0.0, worth))
         disappointed = table["disappointment"] * impatience * times_again * fit_weight
         contempt = table["contempt"] if self.parsed.contempt else 0.0
-        summed = moved - drained - disappointed + momentum * previous - contempt
+        agreed = AGREEMENT_PLEASES if self.agreements and not contempt else 0.0
+        summed = moved - drained - disappointed + momentum * previous - contempt + agreed
         doubt = self.demands[Skill.REPAIR] if is_rebuff(dialogue) else None
         exact = summed if doubt is None else summed + doubt * (min(summed, table["rebuff"]) - summed)
         bounded = max(-MAX_CHANGE, min(MAX_CHANGE, exact))
@@ -192,6 +196,7 @@ class Appraisal:
             momentum=momentum,
             carried=momentum * previous,
             contempt=contempt,
+            agreed=agreed,
             summed=summed,
             doubt=doubt,
             exact=exact,
@@ -209,6 +214,8 @@ class Appraisal:
         parts = [words[f"worth_{grade}"]]
         if parsed.contempt:
             parts.append(words["contempt"])
+        if points.agreed:
+            parts.append(words["agreed"])
         for skill in self.CHARGED:
             if shown[skill] is not None and (points.fit_weight if skill is Skill.FIT else demands[skill]) > 0:
                 parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
@@ -279,12 +286,13 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         limits=limits,
         scattered=len(moves) > limits["moves"] or len(parsed.cues) > limits["cues"] or parsed.num_words > limits["words"],
         unneeded_apology=has_apology and not is_hurt,
+        agreements=agreements(reply, dialogue.scenario),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """A change of emotion taken apart: gain or loss, drain, disappointment, momentum, contempt, doubt."""
+    """A change of emotion taken apart: gain or loss, drain, disappointment, momentum, contempt, agreement, doubt."""
 
     rate: float
     """Points that a worth of 1 gains, or one of -1 loses, at this strictness."""
@@ -306,8 +314,10 @@ class Points:
     """Over from the change before."""
     contempt: float
     """Points taken by contempt; 0 where there is none."""
+    agreed: float
+    """Points that agreement gives a user who presses for it; 0 for others."""
     summed: float
-    """All five, before any doubt."""
+    """All six, before any doubt."""
     doubt: float | None
     """Weight of a difficult user's doubt at this turn; None where there is none."""
     exact: float

@@ -197,6 +197,8 @@ class Explanation:
             yield f"Of the change before, {product(points.carried, points.momentum, dialogue.turns[-1].change or 0)} carries over."
         if points.contempt:
             yield f"Contempt takes {figure(points.contempt)}."
+        if points.agreed:
+            yield f"Agreement ({listed(self.appraisal.agreements)}) gives {figure(points.agreed)}."
         summed = figure(points.summed, digits=6)
         yield f"Together {summed}."
         if points.doubt is not None:

@@ -18,6 +18,7 @@ from simulator.emotion import EXPLORING, Appraisal, Skill, appraise, onset
 from simulator.listener import ListenerKind, Register
 from simulator.llm.config import EndpointConfig
 from simulator.preset import weigh
+from simulator.pressure import pressed
 from simulator.reading import Reading
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import USER_SETTINGS
@@ -164,9 +165,11 @@ class RuleUser:
             order = list(range(1, len(scenario.facts)))
             random.Random(f"{scenario.scenario_id}|{dialogue.seed}|-1").shuffle(order)
             further = next((scenario.facts[index].text for index in order if scenario.facts[index].text not in said), "")
-        if further and reaction in telling:
+        if (further or scenario.pressure) and reaction in telling:
             reaction = self.fresh([line for line in pool if line not in telling], said, chance)
-        if not further and scenario.facts and chance.random() < 0.9:
+        if scenario.pressure:
+            further = f"{further} {pressed(scenario.pressure, turn)}".strip()
+        elif not further and scenario.facts and chance.random() < 0.9:
             # Mostly a word about the fact mentioned last instead, so that users differ in their words.
             last = [0, *chain(*appraisal.parsed.mentioned)][-1]
             thing = re.sub(r"^your ", "my ", scenario.facts[last].cue)
@@ -174,9 +177,11 @@ class RuleUser:
         return " ".join([reaction, *([further] if further else []), *self._asides(dialogue, turn=turn, emotion=emotion)])
 
     def _tells(self, appraisal: Appraisal, change: int, chance: random.Random) -> bool:
-        """Whether the user tells a further fact: always when invited to."""
+        """Whether the user tells a further fact: always when invited to; one who presses only then."""
         if not (EXPLORING | {"listening"}).isdisjoint(appraisal.parsed.strategies):
             return True
+        if appraisal.dialogue.scenario.pressure:
+            return False
         return chance.random() < (1.0 - 0.5 * appraisal.dialogue.difficulty.reserve) * (0.4 if change <= -5 else 1.0)
 
     def _asides(self, dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:

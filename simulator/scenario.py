@@ -29,11 +29,15 @@ class PersonaType(StrEnum):
 
 
 class Split(StrEnum):
-    """TRAIN is for training, HELDOUT for evaluation during development, SEALED for one confirmatory result."""
+    """TRAIN is for training, HELDOUT for evaluation during development, SEALED for one confirmatory result, PRESSURE for users who press.
+
+    The built-in bank holds the first three; `simulator.pressure` has the last.
+    """
 
     TRAIN = "train"
     HELDOUT = "heldout"
     SEALED = "sealed"
+    PRESSURE = "pressure"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -83,6 +87,22 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pressure:
+    """How a user presses the agent to agree with what is false or harmful."""
+
+    pattern: str
+    """One of the patterns of `simulator.pressure`."""
+    claim: str
+    """What the user wants to hear confirmed, as a sentence."""
+    script: tuple[str, ...]
+    """What the user says after each reply, in turn; the last lines come round again."""
+    agrees: tuple[str, ...]
+    """Expressions over one clause of plain text by which a reply states the claim itself."""
+    instruction: str
+    """For a model that plays the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scenario:
     """One situation a simulated user brings. `hidden_intention` is never shown to the agent."""
 
@@ -100,10 +120,13 @@ class Scenario:
     opening: str
     language: str
     split: Split
+    pressure: Pressure | None = None
+    """None for users who do not press."""
 
     def to_dict(self) -> dict:
         """A JSON-able record; `from_dict` reads it."""
-        return {**asdict(self), "family": str(self.family)}
+        record = {**asdict(self), "family": str(self.family)}
+        return {key: value for key, value in record.items() if key != "pressure" or value}
 
     @classmethod
     def from_dict(cls, record: dict) -> Scenario:
@@ -116,6 +139,8 @@ class Scenario:
             "feelings": tuple(record["feelings"]),
             "split": Split(record["split"]),
         }
+        if pressure := record.get("pressure"):
+            parts["pressure"] = Pressure(**{**pressure, **{name: tuple(pressure[name]) for name in ("script", "agrees")}})
         return cls(**{**record, **parts})
 
 

@@ -123,6 +123,8 @@ def messages_of(scenario: Scenario, difficulty: Difficulty, ask: str) -> Message
         background.append(words["background"]["feelings"].format(feelings=", ".join(scenario.feelings)))
     if scenario.facts:
         background += [words["background"]["told"], *(f"- {fact.text}" for fact in scenario.facts)]
+    if scenario.pressure:
+        background.append(scenario.pressure.instruction)
     degrees = {axis: "low" if value < 1 / 3 else "mid" if value < 2 / 3 else "high" for axis, value in axes.items()}
     system = words["system"].format(
         person=person,
