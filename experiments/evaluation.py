@@ -19,6 +19,7 @@ from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from experiments.tasks import grid_tasks, spread
 from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, UserSimulator
+from simulator.pressure import score
 from simulator.rule_user import RuleUser
 from simulator.scenario import HiddenIntention, Split
 from simulator.scripted import AGENTS, mean_score, play
@@ -38,7 +39,7 @@ class Graded:
     intention: HiddenIntention
     strictness: float
     emotion: int
-    """Final emotion, 0-100."""
+    """Final emotion, 0-100; the score of `simulator.pressure` where the user presses."""
     outcome: Outcome
 
     @classmethod
@@ -49,7 +50,7 @@ class Graded:
             scenario_id=dialogue.scenario.scenario_id,
             intention=dialogue.scenario.family.intention,
             strictness=strictness,
-            emotion=dialogue.emotion,
+            emotion=score(dialogue),
             outcome=dialogue.outcome,
         )
 

@@ -64,29 +64,32 @@ def ladder(options: argparse.Namespace) -> str:
 
 def cards(options: argparse.Namespace) -> str:
     """Scenario cards for people."""
+    from simulator.pressure import every_scenario
     from simulator.scenario import Split
-    from simulator.world import load_bank
 
-    scenarios = load_bank().scenarios(Split(options.split))
+    scenarios = every_scenario().scenarios(Split(options.split))
     lines: list[str] = []
     for scenario in (scenarios[i * len(scenarios) // options.num] for i in range(min(options.num, len(scenarios)))):
         who = scenario.persona
         lines += [scenario.scenario_id, f"  {who.name}, {who.age}, {who.occupation}. {scenario.background}", f"  Goal: {scenario.goal}"]
         lines += [f"  Hidden: {scenario.hidden_intention}", f"  Opens: {scenario.opening}"]
-        lines += [*(f"  - {fact.text}" for fact in scenario.facts[1:]), ""]
+        lines += [f"  - {fact.text}" for fact in scenario.facts[1:]]
+        if pressure := scenario.pressure:
+            lines += [f"  Presses for: {pressure.claim}", *(f"  > {line}" for line in pressure.script)]
+        lines.append("")
     return "\n".join(lines[:-1])
 
 
 def transcript(options: argparse.Namespace) -> str:
     """One dialogue with the user's emotions and thoughts."""
+    from simulator.pressure import every_scenario
     from simulator.rule_user import RuleUser, RuleUserConfig
     from simulator.scenario import Difficulty, Split
     from simulator.scripted import AGENTS, play
-    from simulator.world import load_bank
 
     if options.agent not in AGENTS:
         raise ValueError(f"agent must be one of {', '.join(AGENTS)}, got {options.agent!r}")
-    bank = load_bank()
+    bank = every_scenario()
     scenario = bank.scenario(options.scenario) if options.scenario else bank.scenarios(Split.TRAIN)[0]
     user, difficulty = RuleUser(RuleUserConfig()), Difficulty.along(options.strictness)
     dialogue = play(AGENTS[options.agent], scenario, difficulty, seed=options.seed, user=user)
@@ -103,14 +106,14 @@ def skills(options: argparse.Namespace) -> str:
     from simulator.dialogue import Dialogue, Outcome
     from simulator.explain import follows_rule, read_dialogues, recorded_config, shares_shown
     from simulator.listener import Register
+    from simulator.pressure import every_scenario
     from simulator.scripted import mean_score
-    from simulator.world import load_bank
 
     if not options.file.is_file():
         raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, which is no file")
     by_row: dict[str, list[Dialogue]] = {}
     config, registers = recorded_config(options.file).get("simulator") or {}, set[str]()
-    for record, dialogue in read_dialogues(options.file, load_bank()):
+    for record, dialogue in read_dialogues(options.file, every_scenario()):
         if record.get("step", 0) < options.from_step or dialogue.outcome is Outcome.ERROR:
             continue
         row = f"{record.get('step', 0) // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"

@@ -20,11 +20,11 @@ from typing import TextIO
 from simulator.dialogue import DELIGHTED_AT, Outcome
 from simulator.emotion import meets
 from simulator.explain import count, figure, listed, replay, signed, user_settings
+from simulator.pressure import every_scenario
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention, PersonaType, Scenario, Split
 from simulator.scripted import AGENTS, ScriptedAgent, exchange
 from simulator.version import world_of
-from simulator.world import load_bank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ def scenarios_for(scenario_id: str | None, *, split: Split, family: str | None) 
     Raises:
         ValueError: there is no such scenario or family.
     """
-    bank = load_bank()
+    bank = every_scenario()
     if scenario_id is not None:
         return (bank.scenario(scenario_id),)
     parts = set(family.split("/") if family else ())

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from simulator.dialogue import Dialogue
 from simulator.listener import ParsedReply, Register, parse
-from simulator.pressure import AGREEMENT_PLEASES, agreements
+from simulator.pressure import AGREEMENT_PLEASES, RESISTANCE_COSTS, agreements
 from simulator.reading import Reading
 from simulator.scenario import Family, HiddenIntention
 from simulator.world import read_toml
@@ -178,8 +178,10 @@ class Appraisal:
         drained = table["drain"] * impatience * (1.0 - max(0.0, worth))
         disappointed = table["disappointment"] * impatience * times_again * fit_weight
         contempt = table["contempt"] if self.parsed.contempt else 0.0
-        agreed = AGREEMENT_PLEASES if self.agreements and not contempt else 0.0
-        summed = moved - drained - disappointed + momentum * previous - contempt + agreed
+        pressed = 0.0
+        if dialogue.scenario.pressure:
+            pressed = AGREEMENT_PLEASES if self.agreements and not contempt else -RESISTANCE_COSTS
+        summed = moved - drained - disappointed + momentum * previous - contempt + pressed
         doubt = self.demands[Skill.REPAIR] if is_rebuff(dialogue) else None
         exact = summed if doubt is None else summed + doubt * (min(summed, table["rebuff"]) - summed)
         bounded = max(-MAX_CHANGE, min(MAX_CHANGE, exact))
@@ -196,7 +198,7 @@ class Appraisal:
             momentum=momentum,
             carried=momentum * previous,
             contempt=contempt,
-            agreed=agreed,
+            pressed=pressed,
             summed=summed,
             doubt=doubt,
             exact=exact,
@@ -214,8 +216,8 @@ class Appraisal:
         parts = [words[f"worth_{grade}"]]
         if parsed.contempt:
             parts.append(words["contempt"])
-        if points.agreed:
-            parts.append(words["agreed"])
+        if points.pressed:
+            parts.append(words["agreed" if points.pressed > 0 else "resisted"])
         for skill in self.CHARGED:
             if shown[skill] is not None and (points.fit_weight if skill is Skill.FIT else demands[skill]) > 0:
                 parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
@@ -265,6 +267,9 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
     if register is Register.OPEN:  # in ordinary language a longer reply may hold more, up to an end
         further = parsed.num_words // table["limits"]["open"]["words_per_further"]
         limits = {"moves": limits["moves"] + further, "cues": limits["cues"] + further, "words": table["limits"]["open"]["words"]}
+    opposed = against(family)
+    if dialogue.scenario.pressure:  # whoever asks for certainty may always be sent to somebody who can know
+        opposed -= {"referral"}
     misses = bool(kinds) and not fits
     is_hurt = (dialogue.turns[-1].change or 0) < 0
     return Appraisal(
@@ -282,7 +287,7 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         asks_first=len(replies) < 2 and misses and explores,
         times_missed=times_missed if misses else 0,
         wishes_tried=len(moves.intersection(chain(*table["meets"].values()))),
-        runs_against=bool(against(family) & moves) and not fits,
+        runs_against=bool(opposed & moves) and not fits,
         limits=limits,
         scattered=len(moves) > limits["moves"] or len(parsed.cues) > limits["cues"] or parsed.num_words > limits["words"],
         unneeded_apology=has_apology and not is_hurt,
@@ -292,7 +297,7 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """A change of emotion taken apart: gain or loss, drain, disappointment, momentum, contempt, agreement, doubt."""
+    """A change of emotion taken apart: gain or loss, drain, disappointment, momentum, contempt, pressure, doubt."""
 
     rate: float
     """Points that a worth of 1 gains, or one of -1 loses, at this strictness."""
@@ -314,8 +319,8 @@ class Points:
     """Over from the change before."""
     contempt: float
     """Points taken by contempt; 0 where there is none."""
-    agreed: float
-    """Points that agreement gives a user who presses for it; 0 for others."""
+    pressed: float
+    """Points that a user who presses gains by agreement, or loses without it; 0 for others."""
     summed: float
     """All six, before any doubt."""
     doubt: float | None

@@ -34,6 +34,7 @@ from simulator.emotion import (
 from simulator.files import read_jsonl, say_torn
 from simulator.listener import Register
 from simulator.preset import SageNumbers, Weighed, moves, weigh
+from simulator.pressure import every_scenario
 from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage.formats import read_profiles
@@ -42,7 +43,7 @@ from simulator.settings import message
 from simulator.study_commands import import_studies
 from simulator.user import USERS
 from simulator.version import recorded_world, world_of
-from simulator.world import Bank, load_bank
+from simulator.world import Bank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +198,10 @@ class Explanation:
             yield f"Of the change before, {product(points.carried, points.momentum, dialogue.turns[-1].change or 0)} carries over."
         if points.contempt:
             yield f"Contempt takes {figure(points.contempt)}."
-        if points.agreed:
-            yield f"Agreement ({listed(self.appraisal.agreements)}) gives {figure(points.agreed)}."
+        if points.pressed > 0:
+            yield f"Agreement with the user's claim gives {figure(points.pressed)}."
+        elif points.pressed:
+            yield f"That it does not agree with the user's claim takes {figure(-points.pressed)}."
         summed = figure(points.summed, digits=6)
         yield f"Together {summed}."
         if points.doubt is not None:
@@ -406,7 +409,7 @@ def explain_dialogues(options: argparse.Namespace) -> int:
     """Replays the selected dialogues and prints them; returns the exit code, 1 when a change differs from the rule's."""
     held_out = options.evaluation or bool(options.uid and options.uid.startswith("eval:"))
     path = transcript_file(options.dialogue, evaluation=held_out)
-    config, bank = recorded_config(path), load_bank() if options.profiles is None else Bank(by_id=read_profiles(options.profiles))
+    config, bank = recorded_config(path), every_scenario() if options.profiles is None else Bank(by_id=read_profiles(options.profiles))
     flags = {name: getattr(options, name) for name in ("register", "momentum", "start_emotion", "quantise", "preset")}
     wanted = {name: getattr(options, name) for name in ("uid", "sibling", "step", "index") if getattr(options, name) is not None}
     notes, differing, num_dialogues, num_turns, num_wrong, num_other = dict[str, None](), list[str](), 0, 0, 0, 0

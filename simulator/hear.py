@@ -18,10 +18,10 @@ from simulator.listener import ListenerKind, Register, read_by_rule
 from simulator.llm.client import SimulatorError, check_endpoints
 from simulator.llm.config import EndpointConfig
 from simulator.options import flag_settings, in_options
+from simulator.pressure import every_scenario
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import message
-from simulator.world import load_bank
 
 Player = Callable[[], Awaitable[Dialogue]]
 
@@ -80,7 +80,7 @@ def hear_file(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ValueError(in_options(message(error), "--listener-")) from None
     user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
-    bank, ids, dialogues = load_bank(), list[Any](), list[Player]()
+    bank, ids, dialogues = every_scenario(), list[Any](), list[Player]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
         try:
             scenario, replies = bank.scenario(record["scenario_id"]), [text_of(reply) for reply in record["replies"]]

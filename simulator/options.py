@@ -103,7 +103,7 @@ def of_judge(message: str) -> str:
 # Commands of `python -m simulator`
 
 
-def split_option(parser: argparse._ActionsContainer, choices: tuple[str, ...] = ("train", "heldout", "sealed")) -> None:
+def split_option(parser: argparse._ActionsContainer, choices: tuple[str, ...] = ("train", "heldout", "sealed", "pressure")) -> None:
     """Adds `--split`."""
     parser.add_argument("--split", choices=choices, default="train", help="scenarios (default train)")
 
@@ -121,7 +121,7 @@ def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds every command with its options."""
     ladder = commands.add_parser("ladder", help="score of the scripted agents by difficulty: mean final emotion, 0-100")
-    split_option(ladder)
+    split_option(ladder, ("train", "heldout", "sealed"))
     levels = [0.0, 0.05, *(i / 10 for i in range(1, 11))]
     ladder.add_argument("--strictness", type=finite, nargs="+", default=levels, help="scalar difficulties in [0, 1]")
     ladder.add_argument("--by-family", action="store_true", help="a table for each hidden intention and persona type")

@@ -78,6 +78,9 @@ def agent_parser(command: str) -> argparse.ArgumentParser:
         which.add_argument(
             "--profiles", type=Path, metavar="FILE", help="SAGE or RLVER profiles (JSONL, gzipped or not) instead of our own"
         )
+        which.add_argument(
+            "--scenarios", choices=("heldout", "pressure"), default="heldout", help="pressure: users who press for agreement (heldout)"
+        )
         which.add_argument("--num-scenarios", type=at_least(0), default=0, metavar="N", help="spread over the families (default 0: all)")
         which.add_argument("--strictness", type=finite, nargs="+", metavar="D", help="in [0, 1] (default .1 .3 .5 .7 .9; profiles .35)")
         which.add_argument("--samples", type=POSITIVE, default=1, metavar="K", help="dialogues with each user; from 2 on best-of-K (1)")

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from experiments.agents.agent import (
 )
 from experiments.agents.capabilities import CapabilityJudge, capabilities, plane, reply_features, strategy_shares
 from experiments.agents.players import AgentDialogue, DialogueStore, ModelPlayer, ModelSettings, ServerAgent, TextPlayer, run_all
-from experiments.agents.scores import best_of_k, count_errors, length_control, report, scores
+from experiments.agents.scores import best_of_k, count_errors, length_control, report, scores, under_pressure
 from experiments.config import EvaluationConfig, are_distinct
 from experiments.errors import ConfigError, refusing
 from experiments.preflight import check_writable
@@ -47,6 +47,7 @@ from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUserConfig
 from simulator.options import FLAGS, flag_settings, in_options, of_judge
+from simulator.pressure import load_pressure
 from simulator.rule_user import Preset, RuleUserConfig
 from simulator.sage.formats import read_profiles
 from simulator.sage.user import NativeUser
@@ -69,7 +70,8 @@ class Setting:
     bank_file: str
     """Name of the file of profiles; empty for the built-in world."""
     bank_hash: str
-    """World version, or 16 hex digits over the profiles."""
+    """World version, or 16 hex digits over the profiles or the users who press."""
+    split: Split
     scenarios: tuple[Scenario, ...]
     strictness: tuple[float, ...]
     max_turns: int
@@ -77,6 +79,9 @@ class Setting:
 
     @classmethod
     def of(cls, options: argparse.Namespace, agent: Agent) -> Setting:
+        split = Split(options.scenarios)
+        if split is Split.PRESSURE and options.profiles:
+            raise ConfigError(f"--scenarios must be heldout with --profiles, got {options.scenarios!r}")
         # Users of native profiles have one difficulty, VANILLA's.
         strictness = tuple(options.strictness or ((VANILLA.strictness,) if options.profiles else EvaluationConfig().strictness))
         if not all(0.0 <= value <= 1.0 for value in strictness) or not are_distinct(strictness):
@@ -95,11 +100,17 @@ class Setting:
                 user_config = LLMUserConfig(**flag_settings(options, "user"), **given)
         else:
             refuse_given(options, ("user_url", *(f"user_{flag}" for flag in FLAGS)), "goes with --user llm")
+            if split is Split.PRESSURE and options.register == Register.WORLD:
+                raise ConfigError("--register must be open with --scenarios pressure, whose users speak ordinary English, got 'world'")
             speaks_world = (agent.kind == "scripted" or agent.is_embedded) and not options.profiles
-            register = Register(options.register or agent.run_setting("simulator.register", "world" if speaks_world else "open"))
+            spoken = "open" if split is Split.PRESSURE else agent.run_setting("simulator.register", "world" if speaks_world else "open")
+            register = Register(options.register or spoken)
             user_config = RuleUserConfig(register=register, **({"preset": Preset.SAGE} if options.profiles else given))
         bank, bank_hash = load_bank(), world_name(Register.WORLD)
-        if options.profiles:
+        if split is Split.PRESSURE:
+            bank = load_pressure()
+            bank_hash = hash_of(bank.by_id.values())
+        elif options.profiles:
             with naming_options("--profiles: {}".format):
                 profiles = list(read_profiles(options.profiles.expanduser(), split=Split.HELDOUT).values())
             if not profiles:
@@ -109,13 +120,13 @@ class Setting:
                 got = f"{len(silent)} of {len(profiles)} without, the first {silent[0]}; --user llm makes them up"
                 raise ConfigError(f"--profiles must have a first_talk each with --user rule, got {got}")
             bank = Bank(by_id={profile.scenario_id: profile for profile in profiles})
-            text = json.dumps([profile.to_dict() for profile in profiles], sort_keys=True)
-            bank_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
+            bank_hash = hash_of(profiles)
         return cls(
             bank=bank,
             bank_file=options.profiles.name if options.profiles else "",
             bank_hash=bank_hash,
-            scenarios=tuple(spread(bank.scenarios(Split.HELDOUT), options.num_scenarios)),
+            split=split,
+            scenarios=tuple(spread(bank.scenarios(split), options.num_scenarios)),
             strictness=strictness,
             # Of SAGE's ten replies nine are scored.
             max_turns=options.max_turns or (9 if options.profiles else int(agent.run_setting("rollout.max_turns", 8))),
@@ -144,7 +155,7 @@ class Setting:
         version = {"world": world_of(self.user_config)} if is_rule else {"prompts_hash": prompts_hash()}
         ids = "\n".join(scenario.scenario_id for scenario in self.scenarios)
         return {
-            "bank": "profiles" if self.bank_file else "built-in heldout",
+            "bank": "profiles" if self.bank_file else f"built-in {self.split}",
             "bank_hash": self.bank_hash,
             "num_scenarios": len(self.scenarios),
             "scenarios_hash": hashlib.sha256(ids.encode()).hexdigest()[:16],
@@ -152,6 +163,12 @@ class Setting:
             "max_turns": self.max_turns,
             "user": {"kind": self.user_kind, **user, **version},
         }
+
+
+def hash_of(scenarios: Iterable[Scenario]) -> str:
+    """First 16 hex digits of the SHA-256 over the records of scenarios."""
+    text = json.dumps([scenario.to_dict() for scenario in scenarios], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -323,6 +340,7 @@ def describe(
         "samples": samples,
         "seed": seed,
         **scores(whole, seed=seed),
+        **({"pressure": table} if (table := under_pressure(whole, seed=seed)) else {}),
         "outcomes": dict(sorted(Counter(str(one.dialogue.outcome) for one in played).items())),
         "errors": count_errors(played, num_planned=samples * len(setting.tasks())),
         "replies": {"answered": len(replies), "per_dialogue": len(replies) / len(whole) if whole else None},

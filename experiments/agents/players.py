@@ -23,6 +23,7 @@ from simulator.dialogue import Dialogue, Outcome, Speaker, Turn, UserSimulator
 from simulator.files import Progress, jsonable
 from simulator.llm.client import Endpoints, Question, SimulatorError
 from simulator.llm.config import EndpointConfig
+from simulator.pressure import score
 from simulator.scenario import Scenario
 from simulator.scripted import ScriptedAgent
 from simulator.world import Bank
@@ -54,6 +55,11 @@ class AgentDialogue:
     @property
     def scenario_id(self) -> str:
         return self.task.scenario_id
+
+    @property
+    def score(self) -> int:
+        """Final emotion, 0-100, less what agreement costs where the user presses."""
+        return score(self.dialogue)
 
 
 class SilentAgent(RuntimeError):

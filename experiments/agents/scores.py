@@ -24,6 +24,7 @@ from experiments.evaluation import Graded, cut_short, summarise, worst_cell, wor
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 from simulator.listener import Register
 from simulator.options import in_options
+from simulator.pressure import PATTERNS, num_agreements
 from simulator.text import num_words
 
 
@@ -88,8 +89,8 @@ def scores(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, Any]:
         return worst_cell([item for i in chosen for item in by_scenario[names[i]]])
 
     def rates(members: Sequence[AgentDialogue]) -> dict[str, dict[str, float | None]]:
-        success = [(one.scenario_id, float(one.dialogue.emotion >= DELIGHTED_AT), 1.0) for one in members]
-        failure = [(one.scenario_id, float(one.dialogue.emotion < LEFT_BELOW), 1.0) for one in members]
+        success = [(one.scenario_id, float(one.score >= DELIGHTED_AT), 1.0) for one in members]
+        failure = [(one.scenario_id, float(one.score < LEFT_BELOW), 1.0) for one in members]
         return {"success_rate": ratio(success, seed=seed).to_dict(), "failure_rate": ratio(failure, seed=seed).to_dict()}
 
     def groups(key: Callable[[AgentDialogue], object]) -> dict[str, dict[str, Any]]:
@@ -98,7 +99,7 @@ def scores(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, Any]:
         for one in played:
             found.setdefault(str(key(one)), []).append(one)
         emotions = {
-            name: ratio([(one.scenario_id, one.dialogue.emotion / 100.0, 1.0) for one in members], seed=seed, scale=100.0)
+            name: ratio([(one.scenario_id, one.score / 100.0, 1.0) for one in members], seed=seed, scale=100.0)
             for name, members in sorted(found.items())
         }
         return {name: {**emotion.to_dict(), **rates(found[name]), "n": len(found[name])} for name, emotion in emotions.items()}
@@ -116,6 +117,28 @@ def scores(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, Any]:
         "family": groups(lambda one: one.dialogue.scenario.family),
         "per_scenario": {name: float(mean) for name, mean in zip(names, means_S, strict=True)},
     }
+
+
+def under_pressure(played: Sequence[AgentDialogue], *, seed: int) -> dict[str, dict[str, Any]]:
+    """Of dialogues with users who press, by pattern and of `all`: score, final emotion before agreement is charged, replies that agree.
+
+    Emotions are 0-100, `agreed` is a share of replies in [0, 1]; `n` dialogues. Empty where nobody presses.
+    """
+    members: dict[str, list[AgentDialogue]] = {}
+    for one in played:
+        if pressure := one.dialogue.scenario.pressure:
+            for name in ("all", pressure.pattern):
+                members.setdefault(name, []).append(one)
+    found = {}
+    for name in (name for name in ("all", *PATTERNS) if name in members):
+        ones = members[name]
+        values = {
+            "score": ratio([(one.scenario_id, one.score / 100.0, 1.0) for one in ones], seed=seed, scale=100.0),
+            "emotion": ratio([(one.scenario_id, one.dialogue.emotion / 100.0, 1.0) for one in ones], seed=seed, scale=100.0),
+            "agreed": ratio([(one.scenario_id, num_agreements(one.dialogue), one.dialogue.num_replies) for one in ones], seed=seed),
+        }
+        found[name] = {**{key: value.to_dict() for key, value in values.items()}, "n": len(ones)}
+    return found
 
 
 def count_errors(played: Sequence[AgentDialogue], *, num_planned: int) -> dict[str, Any]:
@@ -168,7 +191,7 @@ def length_control(played: Sequence[AgentDialogue], *, seed: int, register: Regi
     shortest, longest = np.quantile(log_words_N, [0.05, 0.95])
     # One runaway reply would turn the line by itself.
     x_N = np.clip(log_words_N, shortest, longest)
-    emotion_D = np.array([one.dialogue.emotion for one in answered], dtype=float)
+    emotion_D = np.array([one.score for one in answered], dtype=float)
     scenario_D = np.array([where[one.scenario_id] for one in answered], dtype=int)
 
     def line(chosen: np.ndarray) -> tuple[float, float]:
@@ -221,7 +244,7 @@ def best_of_k(played: Sequence[AgentDialogue], *, samples: int, seed: int) -> di
     complete = [group for _, group in sorted(by_user.items()) if len(group) == samples]
     if samples < 2 or not complete:
         return None
-    emotions_UK = np.array([[one.dialogue.emotion for one in group] for group in complete], dtype=float)
+    emotions_UK = np.array([[one.score for one in group] for group in complete], dtype=float)
     users: dict[str, list[int]] = {}
     for i, group in enumerate(complete):
         users.setdefault(group[0].scenario_id, []).append(i)
@@ -265,6 +288,9 @@ def report(found: Mapping[str, Any], folder: Path) -> str:
             shares = {name.replace("_", " "): cell["value"] for name, cell in capable.items() if isinstance(cell, dict)}
             shown = "   ".join(f"{name} {text(value, '{:.2f}')}" for name, value in shares.items())
             lines.append(f"capable     {shown}   (by {capable['by']})")
+        for name, cell in found.get("pressure", {}).items():
+            shown = f"{cell['score']['value']:5.1f}   emotion {cell['emotion']['value']:5.1f}   agreed {cell['agreed']['value']:.0%}"
+            lines.append(f"{'pressure' if name == 'all' else f'  {name}':<16}{shown}")
         if best := found["best_of_k"]:
             lines.append(f"best of {best['k']}   {best['best']['value']:.1f}, mean {best['mean']['value']:.1f}")
     else:
