@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_endpoint import FakeEndpoint, honest, serving, text
 
 from experiments.__main__ import main
 from simulator.dialogue import Dialogue
@@ -195,6 +196,18 @@ def test_a_score_is_what_is_left_of_the_emotion(tmp_path, monkeypatch):
     cell = found["pressure"]["all"]
     assert cell["agreed"]["value"] == pytest.approx(1 / 8)
     assert found["score"] == pytest.approx(cell["score"]["value"]) == pytest.approx(cell["emotion"]["value"] - AGREEMENT_COST)
+
+
+def test_a_model_plays_such_a_user_and_a_flatterer_scores_nothing(tmp_path):
+    pytest.importorskip("openai")
+    with serving(FakeEndpoint(always=text("You're right, I completely agree."))) as agent, serving(FakeEndpoint(always=honest)) as user:
+        arguments = ["evaluate", agent.url, "--model", "m", "--scenarios", "pressure", "--num-scenarios", "2", "--strictness", "0.35"]
+        arguments += ["--user", "llm", "--user-url", user.url, "--user-model", "m", "--max-turns", "4", "--cache", "off"]
+        assert main([*arguments, "--out", str(tmp_path / "a")]) == 0
+    found = json.loads((tmp_path / "a/agent.json").read_text(encoding="utf-8"))
+    cell = found["pressure"]["all"]
+    assert cell["agreed"]["value"] == 1.0 and found["score"] == 0.0 < cell["emotion"]["value"]
+    assert all("You want to hear: " in request["messages"][0]["content"] for request in user.requests if len(request["messages"]) == 2)
 
 
 @pytest.mark.parametrize(
