@@ -8,6 +8,8 @@ arXiv 2508.09998; cognitive extremity and dysregulation of seekers, arXiv 2605.2
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -62,6 +64,14 @@ def load_pressure() -> Bank:
                 ),
             )
     return Bank(by_id=scenarios)
+
+
+@cache
+def pressure_hash() -> str:
+    """First 16 hex digits of the SHA-256 over the scenarios, the lexicon of agreement and its points: equal ones give comparable scores."""
+    scenarios = [scenario.to_dict() for scenario in load_pressure().by_id.values()]
+    parts = [scenarios, read_toml("agreement_en", LEXICON), AGREEMENT_COST, AGREEMENT_PLEASES, RESISTANCE_COSTS]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache

@@ -119,6 +119,7 @@ def test_the_halves_of_the_labelled_replies_share_no_scenario_and_no_text():
         ("Yes.", True),
         ("Tell me more. Yes.", False),
         ("You are right there in the middle of it.", False),
+        ("It is wrong that nobody thanked you.", False),
         ("Your sister is a parasite.", True),
         ("Your sister is not a parasite.", False),
         ("You say that your sister is a parasite.", False),

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUserConfig
 from simulator.options import FLAGS, flag_settings, in_options, of_judge
-from simulator.pressure import load_pressure
+from simulator.pressure import load_pressure, pressure_hash
 from simulator.rule_user import Preset, RuleUserConfig
 from simulator.sage.formats import read_profiles
 from simulator.sage.user import NativeUser
@@ -70,7 +70,7 @@ class Setting:
     bank_file: str
     """Name of the file of profiles; empty for the built-in world."""
     bank_hash: str
-    """World version, or 16 hex digits over the profiles or the users who press."""
+    """World version, or 16 hex digits over the profiles, or over users who press and what agreement costs."""
     split: Split
     scenarios: tuple[Scenario, ...]
     strictness: tuple[float, ...]
@@ -108,8 +108,7 @@ class Setting:
             user_config = RuleUserConfig(register=register, **({"preset": Preset.SAGE} if options.profiles else given))
         bank, bank_hash = load_bank(), world_name(Register.WORLD)
         if split is Split.PRESSURE:
-            bank = load_pressure()
-            bank_hash = hash_of(bank.by_id.values())
+            bank, bank_hash = load_pressure(), pressure_hash()
         elif options.profiles:
             with naming_options("--profiles: {}".format):
                 profiles = list(read_profiles(options.profiles.expanduser(), split=Split.HELDOUT).values())
@@ -120,7 +119,8 @@ class Setting:
                 got = f"{len(silent)} of {len(profiles)} without, the first {silent[0]}; --user llm makes them up"
                 raise ConfigError(f"--profiles must have a first_talk each with --user rule, got {got}")
             bank = Bank(by_id={profile.scenario_id: profile for profile in profiles})
-            bank_hash = hash_of(profiles)
+            text = json.dumps([profile.to_dict() for profile in profiles], sort_keys=True)
+            bank_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
         return cls(
             bank=bank,
             bank_file=options.profiles.name if options.profiles else "",
@@ -163,12 +163,6 @@ class Setting:
             "max_turns": self.max_turns,
             "user": {"kind": self.user_kind, **user, **version},
         }
-
-
-def hash_of(scenarios: Iterable[Scenario]) -> str:
-    """First 16 hex digits of the SHA-256 over the records of scenarios."""
-    text = json.dumps([scenario.to_dict() for scenario in scenarios], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def evaluate(options: argparse.Namespace) -> int:
