@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "calibrate": ("simulator.calibration", "calibrate"),
             "adversaries": ("simulator.adversaries", "play_adversaries"),
             "hear": ("simulator.hear", "hear_file"),
+            "redteam": ("simulator.redteam", "redteam"),
             "convert": ("simulator.sage.formats", "convert"),
         }[options.command]
         return int(getattr(import_module(module), function)(options))

@@ -67,18 +67,29 @@ def text_of(reply: Any) -> str:
     return text
 
 
-def hear_file(options: argparse.Namespace) -> int:
-    """The command `hear`."""
-    check_out(options.out)
-    register, is_model = Register(options.register), options.listener == ListenerKind.MODEL
+def listening(options: argparse.Namespace) -> tuple[RuleUserConfig, Difficulty]:
+    """The settings of the user that the options of `listener_options` ask for, and the difficulty.
+
+    Raises:
+        ValueError: they do not go together, or the server cannot be used.
+    """
+    is_model = options.listener == ListenerKind.MODEL
     try:
         server = EndpointConfig(**flag_settings(options, "listener")) if is_model else None
-        config = RuleUserConfig(register=register, listener=ListenerKind(options.listener), server=server)
+        config = RuleUserConfig(register=Register(options.register), listener=ListenerKind(options.listener), server=server)
         difficulty = Difficulty.along(options.strictness)
         if server:
             check_endpoints(server)
     except ValueError as error:
         raise ValueError(in_options(message(error), "--listener-")) from None
+    return config, difficulty
+
+
+def hear_file(options: argparse.Namespace) -> int:
+    """The command `hear`."""
+    check_out(options.out)
+    config, difficulty = listening(options)
+    register = Register(options.register)
     user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
     bank, ids, dialogues = every_scenario(), list[Any](), list[Player]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):

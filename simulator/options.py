@@ -118,6 +118,15 @@ def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
     return group
 
 
+def listener_options(parser: argparse.ArgumentParser) -> None:
+    """Adds how replies are understood and felt."""
+    parser.add_argument("--listener", choices=("rule", "model"), default="rule", help="how replies are understood (default rule)")
+    parser.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
+    parser.add_argument("--register", choices=("open", "world"), default="open", help="the language that counts as clear (default open)")
+    parser.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")
+    server_options(parser, "listener", "the model, with --listener model")
+
+
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds every command with its options."""
     ladder = commands.add_parser("ladder", help="score of the scripted agents by difficulty: mean final emotion, 0-100")
@@ -200,9 +209,6 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     hear = commands.add_parser("hear", help="play replies that somebody wrote to the users of a file, and say how each was heard and felt")
     hear.add_argument("file", type=Path, metavar="FILE", help='JSONL, each line {"id", "scenario_id", "replies": [...]}')
-    hear.add_argument("--listener", choices=("rule", "model"), default="rule", help="how replies are understood (default rule)")
-    hear.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
-    hear.add_argument("--register", choices=("open", "world"), default="open", help="the language that counts as clear (default open)")
     hear.add_argument(
         "--facts",
         choices=("as_asked", "in_order"),
@@ -211,8 +217,16 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     )
     hear.add_argument("--seed", type=int, default=1, help="of the user's random choices, the order of facts among them (default 1)")
     hear.add_argument("--out", type=Path, metavar="OUT", help="JSONL to write (default: printed)")
-    hear.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")
-    server_options(hear, "listener", "the model, with --listener model")
+    listener_options(hear)
+
+    redteam = commands.add_parser("redteam", help="search for replies that please a listener and make no sense, by evolution")
+    redteam.add_argument("--users", type=at_least(1), default=5, help="training users who are told four such replies each (default 5)")
+    redteam.add_argument("--generations", type=at_least(1), default=200, help="of 24 candidates, for each reply (default 200)")
+    redteam.add_argument("--seed", type=int, default=0, help="chooses users, mutations and recombinations (default 0)")
+    seeds = Path(__file__).parent / "replies/train.jsonl"
+    redteam.add_argument("--replies", type=Path, default=seeds, metavar="FILE", help="labelled replies to breed from (default: train)")
+    redteam.add_argument("--out", type=Path, metavar="FILE", help="write the finds as JSONL, which `hear` plays and readers label")
+    listener_options(redteam)
 
     convert = commands.add_parser("convert", help="transcripts into SAGE's format, or from it")
     convert.add_argument("source", type=Path, metavar="SOURCE", help="a file of ours or of SAGE's, one dialogue a line, gzipped or not")
