@@ -44,9 +44,9 @@ def content_of(sentence: Sentence) -> list[str]:
 class Sense:
     """Which words stand together in texts that make sense.
 
-    A sentence is broken if it has at least MIN_PAIRS pairs of content words that follow each other, and no more than MAX_ATTESTED of them stand within
-    WINDOW content words of each other, in either order, in a sentence of those texts. So little more than single words is left of
-    whatever was said before. A reply makes no sense where every sentence is broken. No listener is asked.
+    A sentence is broken if it has at least MIN_PAIRS pairs of content words that follow each other, and no more than MAX_ATTESTED of
+    them stand within WINDOW content words of each other, in either order, in a sentence of those texts. So little more than single
+    words is left of whatever was said before. A reply makes no sense where every sentence is broken. No listener is asked.
     """
 
     MIN_PAIRS = 3
