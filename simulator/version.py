@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from simulator.listener import Register
+from simulator.listener import ListenerKind, Register
 from simulator.rule_user import Preset
 
 WORLD_VERSION: Mapping[str, int] = {"world": 1, "open": 2, "sage": 1}
@@ -18,7 +19,7 @@ def world_name(register: Register | str = Register.WORLD, preset: Preset | str =
     """The world that results name, such as `world-1`, `open-2`, `open-2-sage-1` or `open-2-heard-by-qwen`.
 
     Args:
-        heard_by: the model that listens; empty for the rule.
+        heard_by: who listens, the encoder or a model; empty for the rule.
     """
     register = Register(register)
     name = f"{register}-{WORLD_VERSION[register]}"
@@ -31,7 +32,13 @@ def world_of(simulator: Any) -> str:
     """The world of a user's settings: rule users hear a register, all others ordinary language."""
     server = getattr(simulator, "server", None)
     register, preset = getattr(simulator, "register", None) or Register.OPEN, getattr(simulator, "preset", Preset.TRAINING)
-    return world_name(register, preset, server.model if server else "")
+    listens = getattr(simulator, "listener", ListenerKind.RULE)
+    return world_name(register, preset, encoder_name() if listens is ListenerKind.ENCODER else server.model if server else "")
+
+
+def encoder_name() -> str:
+    """`encoder-` and the first digits of its weights' checksum."""
+    return f"encoder-{(Path(__file__).parent / 'encoder' / 'weights.sha256').read_text()[:8]}"
 
 
 def recorded_world(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:

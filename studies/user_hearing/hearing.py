@@ -20,7 +20,7 @@ from simulator.dialogue import START_EMOTION, Dialogue
 from simulator.emotion import meets
 from simulator.files import ExitCode, check_out, jsonable, read_jsonl, write_whole
 from simulator.hear import TellsInOrder, play_replies
-from simulator.listener import Register, facts_stated
+from simulator.listener import ListenerKind, Register, facts_stated
 from simulator.reading import Reading
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty
@@ -85,12 +85,14 @@ async def play_all(records: Sequence[dict[str, Any]], listener: str, strictness:
     """Every dialogue at one strictness; a reply behind an early end is not played.
 
     Args:
-        listener: `rule`, or `reader` for the labels.
+        listener: `rule`, `encoder`, or `reader` for the labels.
     """
-    user, bank, played = TellsInOrder(RuleUserConfig(register=Register.OPEN)), load_bank(), []
+    kind = ListenerKind.RULE if listener == "reader" else ListenerKind(listener)
+    user, bank, played = TellsInOrder(RuleUserConfig(register=Register.OPEN, listener=kind)), load_bank(), []
     for record in records:
         labels, scenario = record["replies"], bank.scenario(record["scenario_id"])
-        user.listener = LabelListener(labels) if listener == "reader" else None
+        if listener == "reader":
+            user.listener = LabelListener(labels)
         dialogue = await play_replies(user, scenario, Difficulty.along(strictness), [label["text"] for label in labels], seed=1)
         replies = [
             Heard(label=label, change=answer.change or 0, heard=answer.heard, wanted=meets(scenario.family))
@@ -180,7 +182,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Of the command."""
     parser.add_argument("file", type=Path, help="labelled dialogues, JSONL (simulator/replies/)")
     parser.add_argument(
-        "--listener", choices=("rule", "reader"), nargs="+", default=["rule"], help="reader: the labels, the most that one can bring"
+        "--listener",
+        choices=("rule", "encoder", "reader"),
+        nargs="+",
+        default=["rule"],
+        help="reader: the labels, the most that one can bring",
     )
     parser.add_argument("--strictness", type=float, nargs="+", default=[0.1, 0.35, 0.75], help="default 0.1, VANILLA and CHALLENGING")
     parser.add_argument("--by-voice", action="store_true", help="mean final emotion and mean mark of each voice")

@@ -1,0 +1,110 @@
+"""The encoder listener: a small network, tuned on labelled replies, reads a reply in milliseconds. English."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from simulator.dialogue import Dialogue
+from simulator.listener import facts_stated, is_echo
+from simulator.reading import Reading
+
+if TYPE_CHECKING:
+    from simulator.encoder.network import Hearing
+
+
+@cache
+def make() -> EncoderListener:
+    """The listener with the shipped weights.
+
+    Raises:
+        ValueError: a package is missing, or weights are not those that belong to it.
+    """
+    try:
+        from simulator.encoder.network import Hearing
+    except ModuleNotFoundError as error:
+        raise ValueError(f"simulator.listener=encoder needs the package {error.name}, which is not installed; run make setup") from None
+    return EncoderListener(Hearing.load())
+
+
+class EncoderListener:
+    """Reads replies with a `Hearing`."""
+
+    def __init__(self, hearing: Hearing) -> None:
+        self.hearing = hearing
+        self._waiting: list[tuple[Dialogue, str, asyncio.Future[Reading]]] = []
+
+    def read(self, dialogue: Dialogue, reply: str) -> Reading:
+        """The reading of a reply that is not yet in the dialogue.
+
+        Raises:
+            ValueError: the user speaks another language than English.
+        """
+        return self.read_all([(dialogue, reply)])[0]
+
+    async def hear(self, dialogue: Dialogue, reply: str) -> Reading:
+        """The same, in one batch with all replies that are waiting to be read."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Reading] = loop.create_future()
+        self._waiting.append((dialogue, reply, answer))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._read_waiting)
+        return await answer
+
+    def _read_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            for (_, _, answer), reading in zip(waiting, self.read_all([one[:2] for one in waiting]), strict=True):
+                if not answer.done():
+                    answer.set_result(reading)
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            for _, _, answer in waiting:
+                if not answer.done():
+                    answer.set_exception(error)
+
+    def counts(self) -> dict[str, float]:
+        """It costs time alone."""
+        return {}
+
+    def read_all(self, replies: Sequence[tuple[Dialogue, str]]) -> list[Reading]:
+        """One reading for each reply, in order."""
+        readings = [self._without_network(*one) for one in replies]
+        unread = [k for k, reading in enumerate(readings) if reading is None]
+        if unread:
+            found = self.hearing.probabilities([replies[k][0].said() for k in unread], [replies[k][1] for k in unread])
+            for k, (answers, taken_up) in zip(unread, found, strict=True):
+                readings[k] = self._reading(replies[k][0], answers, taken_up)
+        return [reading for reading in readings if reading is not None]
+
+    def _without_network(self, dialogue: Dialogue, reply: str) -> Reading | None:
+        """The reading of a reply that is mostly the user's own words, or in no Latin letters; None for all others."""
+        language = dialogue.scenario.language
+        if language != "en":
+            raise ValueError(f"simulator.listener must be rule or model for users who speak {language}, got 'encoder', which hears English")
+        letters = [character.isascii() for character in reply if character.isalpha()]
+        if sum(letters) <= 0.5 * len(letters):
+            return Reading(clarity=0.0)
+        return Reading(echo=True) if is_echo(reply, dialogue.said()) else None
+
+    def _reading(self, dialogue: Dialogue, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:
+        """
+        Args:
+            answers: probability of each question, by name.
+            taken_up: probability of each of the user's latest turns.
+        """
+        from simulator.encoder.network import strategies
+
+        above = {name for name, probability in answers.items() if probability >= self.hearing.thresholds[name]}
+        latest = dialogue.said()[-len(taken_up) :]
+        told = [facts_stated(text, dialogue.story.facts) for text in latest]
+        cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}
+        contempt = tuple(kind for kind in ("irony", "contempt") if kind in above)
+        return Reading(
+            strategies=() if contempt or "senseless" in above else tuple(name for name in strategies() if name in above),
+            cues=tuple(sorted(cues)),
+            clarity=0.0 if "senseless" in above else 0.5 if "unclear" in above else 1.0,
+            contempt=contempt,
+            ties_back="ties_back" in above,
+        )

