@@ -83,7 +83,7 @@ class LineVerdict(BaseModel):
             Unusable: the answer is no such JSON.
         """
         try:
-            verdict = cls.model_validate_json(json.dumps(record_of(answer)))
+            verdict = cls.model_validate_json(json.dumps(record_of(answer, *cls.model_fields)))
         except ValidationError as error:
             raise Unusable(message(error)) from error
         if strange := [number for number in verdict.conflicts_with if not 0 <= number < num_earlier]:
@@ -337,7 +337,7 @@ class ModelJudge:
         schema = {"why": {"type": "string"}, "demands": {"type": "integer", "enum": list(range(11))}}
 
         def read_demands(answer: str) -> float:
-            demands = record_of(answer).get("demands")
+            demands = record_of(answer, "demands")["demands"]
             if type(demands) is not int or not 0 <= demands <= 10:
                 raise Unusable(f"demands must be a whole number from 0 to 10, got {demands!r}")
             return float(demands)

@@ -60,12 +60,14 @@ class Turn:
     """What a listener other than the rule understood of the agent's last reply."""
     suspicion: tuple[str, ...] = ()
     """Kinds of attempts, in the agent's last reply, to address the model behind the user (`simulator/llm/prompts.py`)."""
+    goodbye: bool = False
+    """The model that plays the user declared these words its last."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record without empty fields other than the text; `from_dict` reads it."""
         record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard), "suspicion": list(self.suspicion)}
         record["reading"] = self.reading and self.reading.to_dict()
-        return {key: value for key, value in record.items() if key == "text" or value not in (None, "", [])}
+        return {key: value for key, value in record.items() if key == "text" or (value is not False and value not in (None, "", []))}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:

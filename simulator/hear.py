@@ -23,6 +23,7 @@ from simulator.pressure import every_scenario
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import message
+from simulator.user import first_question
 
 Player = Callable[[], Awaitable[Dialogue]]
 
@@ -80,7 +81,7 @@ def listening(options: argparse.Namespace) -> tuple[RuleUserConfig, Difficulty]:
         config = RuleUserConfig(register=Register(options.register), listener=ListenerKind(options.listener), server=server)
         difficulty = Difficulty.along(options.strictness)
         if server:
-            check_endpoints(server)
+            check_endpoints(server, *first_question(server))
     except ValueError as error:
         said = re.sub(r"simulator\.(listener|register)\b", r"--\1", message(error))
         raise ValueError(in_options(said, "--listener-")) from None

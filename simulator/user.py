@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from simulator.dialogue import UserSimulator
+from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn, UserSimulator
 from simulator.listener import ListenerKind
-from simulator.llm.client import check_endpoints
+from simulator.llm.client import Question, check_endpoints
 from simulator.llm.config import EndpointConfig
+from simulator.llm.listener import ModelListener
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.preset import SageNumbers
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage.formats import read_profiles
-from simulator.scenario import Scenario, Split
+from simulator.scenario import VANILLA, Scenario, Split
 from simulator.world import Bank, load_bank
 
 USERS: dict[str, tuple[type, Any]] = {
@@ -61,6 +63,16 @@ def endpoint_of(config: Any) -> EndpointConfig | None:
     return endpoint if isinstance(endpoint, EndpointConfig) else None
 
 
+def first_question(endpoint: EndpointConfig) -> tuple[Question, Callable[[str], Any]]:
+    """What the work will ask a model that plays the user or hears for it, about one reply of a scenario, and how its answer is read."""
+    scenario, reply = load_bank().scenarios(Split.TRAIN)[0], "That sounds hard. What happened then?"
+    opening = Turn(speaker=Speaker.USER, text=scenario.opening, emotion=START_EMOTION)
+    dialogue = Dialogue(scenario=scenario, difficulty=VANILLA, seed=0, turns=(opening,))
+    if isinstance(endpoint, LLMUserConfig):
+        return LLMUser(endpoint).judging(dialogue, reply)
+    return ModelListener(endpoint).question(dialogue, reply)
+
+
 def check_servers(config: Any) -> None:
     """Refuses a user whose servers or encoder cannot be used; it asks each server.
 
@@ -72,7 +84,7 @@ def check_servers(config: Any) -> None:
     if (endpoint := endpoint_of(config)) is None:
         return
     try:
-        check_endpoints(endpoint)
+        check_endpoints(endpoint, *first_question(endpoint))
     except ValueError as error:
         raise ValueError(str(error) if endpoint is config else str(error).replace("simulator.", "simulator.server.")) from None
 

@@ -281,7 +281,7 @@ class CapabilityJudge:
 
 def read_grades(answer: str) -> dict[str, float]:
     """The grades in an answer, 1 to 5 rescaled to [0, 1]; raises Unusable where one is missing or out of range."""
-    record = record_of(answer)
+    record = record_of(answer, "why", *CAPABILITIES)
     string_of(record, "why")
     for name in CAPABILITIES:
         if type(record.get(name)) is not int or not 1 <= record[name] <= 5:

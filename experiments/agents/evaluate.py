@@ -42,7 +42,7 @@ from experiments.tasks import EvaluationTask, grid_tasks, spread
 from simulator.dialogue import Counts, Outcome, UserSimulator
 from simulator.files import ExitCode, ended, jsonable, write_whole
 from simulator.listener import Register
-from simulator.llm.client import Endpoints, check_endpoints
+from simulator.llm.client import HELLO, Endpoints, check_endpoints
 from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUserConfig
@@ -54,7 +54,7 @@ from simulator.sage.user import NativeUser
 from simulator.scenario import VANILLA, Scenario, Split
 from simulator.scripted import AGENTS
 from simulator.settings import leaves
-from simulator.user import make_user
+from simulator.user import first_question, make_user
 from simulator.version import world_name, world_of
 from simulator.world import Bank, load_bank
 
@@ -204,7 +204,8 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
     with refusing():
         for rename, server in servers:
             with naming_options(rename):
-                check_endpoints(server)
+                is_user = isinstance(server, LLMUserConfig)
+                check_endpoints(server, *(first_question(server) if is_user else (HELLO, str) if rename is of_agent else ()))
         judge = CapabilityJudge(Endpoints(judge_config)) if judge_config is not None else None
         user = setting.user()
         player: TextPlayer | ModelPlayer | None = None

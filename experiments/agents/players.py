@@ -21,7 +21,7 @@ from policy.rollout.chat import CLOSE, OPEN, Chat, learnt_to_think, take_apart
 from policy.rollout.dialogue import RolloutContext, SamplingOverrides, roll_out, sampling_seed
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn, UserSimulator
 from simulator.files import Progress, jsonable
-from simulator.llm.client import Endpoints, Question, SimulatorError
+from simulator.llm.client import Endpoints, Question, SimulatorError, TooLongError
 from simulator.llm.config import EndpointConfig
 from simulator.pressure import score
 from simulator.scenario import Scenario
@@ -66,6 +66,10 @@ class SilentAgent(RuntimeError):
     """The agent gave no usable reply."""
 
 
+class FullContext(SilentAgent):
+    """The dialogue and a reply do not fit into the agent's context."""
+
+
 class ServerAgent:
     """A model behind an OpenAI-compatible server, which gets the dialogue as chat messages, after a system prompt unless that is empty."""
 
@@ -79,6 +83,8 @@ class ServerAgent:
         question = Question(name="reply", messages=(*self._opening, *sent), schema={}, seed=seed, may_be_cut=True)
         try:
             answer = await self.endpoints.ask(question, str)
+        except TooLongError as error:
+            raise FullContext(of_agent(str(error))) from error
         except SimulatorError as error:
             raise SilentAgent(of_agent(str(error))) from error
         if OPEN not in answer and CLOSE not in answer:
@@ -108,6 +114,8 @@ class TextPlayer:
                 is_last = dialogue.num_replies + 1 >= self._max_turns
                 said = Turn(speaker=Speaker.AGENT, text=words)
                 dialogue = dialogue.then(said, reaction.turn, outcome=reaction.outcome or (Outcome.MAX_TURNS if is_last else None))
+        except FullContext:  # as `roll_out` ends it
+            dialogue = dialogue.then(outcome=Outcome.TRUNCATED)
         except (SilentAgent, SimulatorError) as error:
             dialogue = dialogue.then(outcome=Outcome.ERROR, error=str(error))
         except Exception:  # noqa: BLE001 - the one boundary where any failure becomes data

@@ -39,7 +39,7 @@ from experiments.agents.scores import mean, ratio
 from experiments.errors import ConfigError, refusing
 from experiments.run_folder import git_commit, versions
 from simulator.files import ExitCode, ended, jsonable, write_whole
-from simulator.llm.client import check_endpoints
+from simulator.llm.client import HELLO, check_endpoints
 
 Margins = Mapping[str, Mapping[str, float]]
 """By question and condition, log p of the right answer less log p of the wrong one, nats."""
@@ -199,7 +199,7 @@ async def ask_agent(
     if agent.kind == "server":
         config = server_config(options, answers=folder / ANSWERS)
         with naming_options(of_agent):
-            await asyncio.to_thread(check_endpoints, config)
+            await asyncio.to_thread(check_endpoints, config, HELLO, str)
             server = ServerAgent(config, system=agent.system_prompt(options.system))
 
         async def answer(messages: Messages, seed: int) -> str:

@@ -6,21 +6,24 @@ import asyncio
 import email.utils
 import hashlib
 import importlib.util
+import ipaddress
 import json
 import logging
 import math
 import os
 import re
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from simulator.llm.config import AnswerFormat, EndpointConfig, hide
-from simulator.llm.prompts import Messages, Unusable, object_of, whole_text
+from simulator.llm.prompts import Messages, Unusable, object_of, record_of, whole_text
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -36,6 +39,10 @@ class SimulatorAwayError(SimulatorError):
     """Its servers fail at every question, or do not answer: the question may be asked again later."""
 
 
+class TooLongError(SimulatorError):
+    """The question does not fit into the model's context."""
+
+
 class Failed(Exception):
     """A server gave no usable answer.
 
@@ -43,6 +50,10 @@ class Failed(Exception):
         status: of HTTP; 200 for an unusable answer, 408 for none in time, 500 for a broken connection, 503 for none.
         retry_after_s: how long the server asks to be left alone; None when it does not say.
     """
+
+    TOO_LONG = re.compile(
+        r"context|(?:prompt|input)\b.{0,60}\b(?:too long|too large|length|exceed)|tokens.{0,60}(?:exceed|must be <=)", re.I
+    )
 
     def __init__(self, message: str, status: int, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -55,6 +66,8 @@ class Failed(Exception):
         """The server will refuse the same request again."""
         self.refuses_all = status in (401, 403, 404)
         """It refuses every question, for want of a key or a model."""
+        self.is_too_long = status in (400, 413, 422) and bool(self.TOO_LONG.search(message))
+        """The question and the tokens of an answer do not fit into the model's context."""
 
 
 class DialogueClock:
@@ -130,10 +143,10 @@ class Question:
             body["temperature"] = config.temperature
         if config.send_seed:
             body["seed"] = self.seed
-        if config.answer_format is AnswerFormat.JSON_SCHEMA:
+        if config.answer_format == AnswerFormat.JSON_SCHEMA:
             schema = {"name": self.name, "schema": self.schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        elif config.answer_format is AnswerFormat.JSON_OBJECT:
+        elif config.answer_format == AnswerFormat.JSON_OBJECT:
             body["response_format"] = {"type": "json_object"}
         return {**body, **config.extra()}
 
@@ -148,9 +161,11 @@ class Server:
     CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
 
     def __init__(self, url: str, config: EndpointConfig, *, key: str, counts: dict[str, float]) -> None:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         self.url = url
+        self.proxy = proxy_variable(url)
+        """Name of the environment variable with the proxy in between; empty for none."""
         self.places = asyncio.Semaphore(config.concurrency)
         self.complaint = ""
         """Its last failure."""
@@ -162,7 +177,10 @@ class Server:
         # The client would send the content of these variables (keys, an organisation, headers) to any server.
         hidden = {name: os.environ.pop(name) for name in tuple(os.environ) if name.startswith("OPENAI_")}
         try:
-            self.client = AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=config.timeout_s)
+            http = DefaultAsyncHttpxClient(trust_env=bool(self.proxy), timeout=config.timeout_s)
+            self.client = AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=config.timeout_s, http_client=http)
+        except (ImportError, ValueError) as error:  # a proxy of another kind, or one that needs a further package
+            raise ValueError(f"{self.proxy or 'simulator.urls'} must be an address that the client can use for {url}: {error}") from None
         finally:
             os.environ.update(hidden)
 
@@ -214,7 +232,8 @@ class Server:
             cause = error.__cause__ or error
             # A connection that was made and then broke may be the request's fault, so it counts as an attempt.
             status = 503 if type(cause).__name__ == "ConnectError" else 500
-            raise Failed(self.clean(f"{type(cause).__name__}: {cause}"), status) from None
+            through = f" (through the proxy that the environment variable {self.proxy} names)" if self.proxy else ""
+            raise Failed(self.clean(f"{type(cause).__name__}: {cause}{through}"), status) from None
         return response.text
 
     def _failure(self, said: str, status: int, retry_after_s: float | None = None) -> Failed:
@@ -232,6 +251,8 @@ class Server:
             choice = (record.get("choices") or [{}])[0]
             message, finish = choice.get("message") or {}, choice.get("finish_reason")
             content, refusal = message.get("content"), message.get("refusal")
+            if isinstance(content, list):  # parts, of which some may be thoughts
+                content = "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
         except (ValueError, RecursionError, AttributeError, IndexError, KeyError, TypeError):
             raise Failed(self.clean(f"a response must be a chat completion, got {response!r}"), 200) from None
         for name, price in (("prompt_tokens", self._config.price_prompt), ("completion_tokens", self._config.price_completion)):
@@ -297,6 +318,8 @@ class Endpoints:
 
     FIRST_RETRIES = 10.0
     """Retries in stock before any success."""
+    CHECKS = 3
+    """Answers of which one must be usable before the work."""
     COUNTS = ("calls", "cache_hits", "retries", "rate_limited", "unusable", "failures", "prompt_tokens", "completion_tokens", "cost")
     """Counts of usage; all only grow."""
 
@@ -362,7 +385,7 @@ class Endpoints:
         from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
         config, body, asked, refused = self.config, question.body(self.config), list[Server](), set[Server]()
-        num_failures, is_greedy = 0, body.get("temperature") == 0
+        num_failures, is_greedy = 0, config.temperature == 0
         backoff = wait_random_exponential(multiplier=config.first_backoff_s, max=config.max_backoff_s, min=config.first_backoff_s / 2)
 
         def failure(state: RetryCallState) -> Failed:
@@ -382,22 +405,14 @@ class Endpoints:
                 try:
                     if server.away_s > 0:  # since others were served first
                         raise Failed(server.complaint, 503)
-                    text = await server.ask(body, may_be_cut=question.may_be_cut)
-                    try:
-                        read(whole_text(text))
-                    except Unusable as error:
-                        server.complaint = server.clean(str(error))
-                        raise Failed(server.complaint, 200) from None
+                    text = await self._ask_once(server, body, question, read)
                 except Failed as error:
                     num_failures += not error.is_refusal and not error.is_away
                     if error.is_refusal:
                         refused.add(server)
                     if error.is_unusable:
                         self.counts["unusable"] += 1
-                        if "seed" in body:
-                            body["seed"] = (body["seed"] + 1) % 2**31
-                        if is_greedy:  # at temperature 0 a seed changes nothing
-                            body["temperature"] = min(1.0, round(body["temperature"] + 0.3, 6))
+                        ask_anew(body, is_greedy=is_greedy)
                     raise
             self._spare = min(self._spare + config.retry_share, max(self.FIRST_RETRIES, 100.0 * config.retry_share))
             return text
@@ -413,6 +428,8 @@ class Endpoints:
             given_up = SimulatorError if error.is_unusable else SimulatorAwayError
             last = f"{asked[-1].url}: {asked[-1].complaint}"
             if error.is_refusal:
+                if not others and error.is_too_long:
+                    raise TooLongError(f"{asked[-1].url} must take the request: {error}")
                 if not others or (not error.refuses_all and all(server.away_s > 0 for server in others)):
                     raise SimulatorError(f"{asked[-1].url} must take the request: {error}")
             elif not error.is_away:
@@ -429,38 +446,64 @@ class Endpoints:
 
         return await AsyncRetrying(retry=retry_if_exception_type(Failed), wait=wait, stop=stop)(attempt)
 
-    async def check(self) -> None:
-        """Asks every server for a few tokens.
+    async def check(self, question: Question, read: Callable[[str], Any]) -> None:
+        """Asks every server a question, with the settings as they are, up to three times where the answer cannot be read.
 
         Raises:
-            ValueError: one does not answer, refuses the key, or does not take the model or the settings.
+            ValueError: one does not answer, refuses the key, does not take the model or the settings, or does not answer in form.
         """
+        self._connect()
+        for server in self._servers:
+            body, is_greedy = question.body(self.config), self.config.temperature == 0
+            for attempt in range(self.CHECKS):
+                try:
+                    await self._ask_once(server, body, question, read)
+                except Failed as error:
+                    if error.is_unusable and attempt + 1 < self.CHECKS:
+                        ask_anew(body, is_greedy=is_greedy)
+                    elif error.status != 429:  # else it is there and takes the key
+                        raise ValueError(await self._why_not(server, body, question, error)) from None
+                else:
+                    break
+
+    async def _ask_once(self, server: Server, body: Mapping[str, Any], question: Question, read: Callable[[str], Any]) -> str:
+        """An answer that can be read; Failed where there is none."""
+        text = await server.ask(body, may_be_cut=question.may_be_cut)
+        try:
+            read(whole_text(text))
+        except Unusable as error:
+            server.complaint = server.clean(str(error))
+            raise Failed(server.complaint, 200) from None
+        return text
+
+    async def _why_not(self, server: Server, body: Mapping[str, Any], question: Question, error: Failed) -> str:
+        """The setting that keeps a server from answering."""
         import openai
 
-        self._connect()
-        config, schema = self.config, object_of({"ok": {"type": "boolean"}})
-        question = Question(name="check", messages=(("user", 'Answer {"ok": true} as JSON.'),), schema=schema, seed=0)
-        for server in self._servers:
+        config = self.config
+        if error.is_unusable:
+            got = f"got {config.model!r} at {server.url}, of whose {self.CHECKS} answers the last cannot be used"
+            return f"simulator.model must answer in the form that it is asked for, {got}: {error}"
+        if not error.is_refusal:
+            return f"simulator.urls must name servers that answer, got {server.url!r}: {error}"
+        if error.status in (401, 403):
+            got = repr(config.api_key_env) if config.api_key_env else "'', so that none was sent"
+            return f"simulator.api_key_env must name a variable whose key {server.url} accepts, got {got}: {error}"
+        if error.status == 404:
             try:
-                await server.ask({**question.body(config), config.token_limit.value: 16})
-            except Failed as error:
-                message = f"simulator.* must be settings that {server.url} takes: {error}"
-                if error.is_unusable or error.status == 429:
-                    continue  # it is there and takes the key; whether its answers are usable shows in the first dialogue
-                if not error.is_refusal:
-                    message = f"simulator.urls must name servers that answer, got {server.url!r}: {error}"
-                elif error.status in (401, 403):
-                    got = repr(config.api_key_env) if config.api_key_env else "'', so that none was sent"
-                    message = f"simulator.api_key_env must name a variable whose key {server.url} accepts, got {got}: {error}"
-                elif error.status == 404:
-                    message = f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
-                    try:
-                        served = [str(model.id) async for model in server.client.models.list()]
-                    except (openai.OpenAIError, ValueError, AttributeError, TypeError):
-                        served = []
-                    if served and config.model not in served:
-                        message = f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
-                raise ValueError(message) from None
+                served = [str(model.id) async for model in server.client.models.list()]
+            except (openai.OpenAIError, ValueError, AttributeError, TypeError):
+                served = []
+            if served and config.model not in served:
+                return f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
+            return f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
+        if "response_format" in body:
+            with suppress(Failed):
+                await server.ask({name: value for name, value in body.items() if name != "response_format"}, may_be_cut=True)
+                remedy = "" if config.answer_format == AnswerFormat.JSON_OBJECT else "json_object or "
+                got = f"got {config.answer_format.value!r}; set it to {remedy}text"
+                return f"simulator.answer_format must be one that {server.url} takes, {got}: {error}"
+        return f"simulator.* must be settings that {server.url} takes: {error}"
 
     async def close(self) -> None:
         """Closes the connections; the next question opens them again."""
@@ -496,8 +539,41 @@ class Endpoints:
             return None
 
 
-def check_endpoints(config: EndpointConfig) -> None:
+def ask_anew(body: dict[str, Any], *, is_greedy: bool) -> None:
+    """Changes a request whose answer cannot be used, so that another may come."""
+    if "seed" in body:
+        body["seed"] = (body["seed"] + 1) % 2**31
+    if is_greedy:  # at temperature 0 a seed changes nothing
+        body["temperature"] = min(1.0, round(body["temperature"] + 0.3, 6))
+
+
+def proxy_variable(url: str) -> str:
+    """Name of the environment variable whose proxy stands before an address; empty for none, and for addresses of this machine."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_loopback or address.is_unspecified:
+            return ""
+    if host == "localhost" or host.endswith(".localhost") or urllib.request.proxy_bypass(host):
+        return ""
+    names = [name for kind in (parts.scheme, "all") for name in (f"{kind}_proxy", f"{kind}_proxy".upper())]
+    return next((name for name in names if os.environ.get(name)), "")
+
+
+OK = Question(name="check", messages=(("user", 'Answer {"ok": true} as JSON.'),), schema=object_of({"ok": {"type": "boolean"}}), seed=0)
+HELLO = Question(name="check", messages=(("user", "Hello."),), schema={}, seed=0, may_be_cut=True)
+"""What a model is asked before the work that answers in JSON, or in words."""
+
+
+def check_endpoints(
+    config: EndpointConfig, question: Question = OK, read: Callable[[str], Any] = lambda answer: record_of(answer, "ok")
+) -> None:
     """Refuses servers that cannot be used, before anything is started.
+
+    Args:
+        question: what each is asked; best one of those that the work will ask.
+        read: parses its answer, or raises Unusable.
 
     Raises:
         ValueError: the client is not installed, the key is not set, or a server does not answer or refuses; the message names the setting.
@@ -510,7 +586,7 @@ def check_endpoints(config: EndpointConfig) -> None:
     async def check() -> None:
         endpoints = Endpoints(config)
         try:
-            await endpoints.check()
+            await endpoints.check(question, read)
         finally:
             await endpoints.close()
 

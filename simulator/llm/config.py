@@ -52,11 +52,12 @@ class EndpointConfig:
     api_key_env: str = ""
     """Name of the environment variable with the key, which is stored nowhere else; empty sends none. No other variable is read."""
     temperature: float | None = Field(default=0.0, ge=0.0)
-    """>= 0; null leaves it to the server, for models that refuse any."""
+    """>= 0; null leaves it to the server, for models that refuse any. A model that thinks first needs one above 0, such as 0.6."""
     send_seed: bool = True
     """Send a seed that follows from the dialogue; false for servers that refuse one."""
-    max_tokens: int = Field(default=800, gt=0)
-    """> 0: tokens an answer may have; one that is cut off counts as unusable."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """> 0: tokens an answer may have, thoughts among them; one that is cut off counts as unusable. By default 800 where the server enforces
+    a schema, and 4,000 where a model may think or talk before it answers."""
     token_limit: TokenLimit = TokenLimit.MAX_TOKENS
     """The name under which `max_tokens` is sent."""
     answer_format: AnswerFormat = AnswerFormat.JSON_SCHEMA
@@ -100,6 +101,8 @@ class EndpointConfig:
             raise ValueError("simulator.api_key_env must be the name of an environment variable, got something else (not shown)")
         if self.max_backoff_s < self.first_backoff_s:
             raise ValueError(f"simulator.max_backoff_s must be >= simulator.first_backoff_s, got {self.max_backoff_s!r}")
+        if self.max_tokens is None:
+            self.max_tokens = 800 if self.answer_format == AnswerFormat.JSON_SCHEMA else 4000
         self.extra()
 
     def extra(self) -> dict[str, Any]:

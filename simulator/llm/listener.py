@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -48,6 +48,10 @@ class ModelListener:
             return Reading(clarity=0.0)
         if is_echo(reply, dialogue.said(), dialogue.scenario.language):
             return Reading(echo=True)
+        return await self.endpoints.ask(*self.question(dialogue, reply))
+
+    def question(self, dialogue: Dialogue, reply: str) -> tuple[Question, Callable[[str], Reading]]:
+        """What is asked about a reply, and how the answer is read."""
         words, said = read_toml("listener", Path(__file__).parent)[dialogue.scenario.language], dialogue.said()
         lines = [
             f'{{"turn": {i // 2 + 1}, "speaker": "{"user" if turn.speaker is Speaker.USER else "agent"}", "text": {quoted(turn.text)}}}'
@@ -65,7 +69,7 @@ class ModelListener:
         messages = (("system", words["system"].strip()), ("user", asked.strip()))
         seed = int.from_bytes(hashlib.sha256(asked.encode()).digest()[:4], "big") >> 1
         question = Question(name="reading", messages=messages, schema=object_of(schema), seed=seed)
-        return await self.endpoints.ask(question, lambda answer: self._read(answer, dialogue, strategies))
+        return question, lambda answer: self._read(answer, dialogue, strategies)
 
     def counts(self) -> dict[str, float]:
         """Totals so far, `Endpoints.COUNTS`."""
@@ -77,7 +81,7 @@ class ModelListener:
         Raises:
             Unusable: a part is missing or outside of the schema.
         """
-        record, said = record_of(answer), dialogue.said()
+        record, said = record_of(answer, "sense", "tone", "strategies", "taken_up", "comes_back"), dialogue.said()
 
         def chosen(name: str, values: list[Any]) -> list[Any]:
             found = record.get(name)

@@ -5,9 +5,9 @@ Source: the protocol of SAGE, arXiv 2505.02847 (five steps from a reply to a cha
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import MAX_CHANGE
+from simulator.llm.answers import END_OF_THOUGHT, number_in, objects_in, with_keys
 from simulator.scenario import Difficulty, Scenario
 from simulator.world import FOLDER, read_toml
 
@@ -76,15 +77,15 @@ class Felt:
         Raises:
             Unusable: the answer is no such JSON.
         """
-        record = record_of(answer)
-        steps = {step.name: string_of(record, step.name) for step in fields(Thought)}
-        change = record.get("change")
-        if isinstance(change, str) and re.fullmatch("[+-]?[0-9]{1,6}", change.strip()):
-            change = int(change)
-        if isinstance(change, bool) or not isinstance(change, int | float) or change != change // 1:
-            raise Unusable(f"change must be a whole number, got {change!r}")
-        clipped = int(max(-MAX_CHANGE, min(MAX_CHANGE, change)))
-        return cls(thought=Thought(**steps), change=clipped, was_clipped=clipped != change)
+        names = [step.name for step in fields(Thought)]
+        record = record_of(answer, *names, "change")
+        steps, given = {name: string_of(record, name) for name in names}, record["change"]
+        change = number_in(given) if isinstance(given, str) else given
+        if isinstance(change, bool) or not isinstance(change, int | float) or not math.isfinite(change):
+            raise Unusable(f"change must be a number, got {given!r}")
+        whole = round(change)
+        clipped = max(-MAX_CHANGE, min(MAX_CHANGE, whole))
+        return cls(thought=Thought(**steps), change=clipped, was_clipped=clipped != whole)
 
 
 # Prompts
@@ -172,33 +173,29 @@ def object_of(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
 
 
-def record_of(answer: str) -> dict[str, Any]:
-    """The JSON object in an answer, without a thought before </think> and without words or a code fence around the braces.
+def record_of(answer: str, *keys: str) -> dict[str, Any]:
+    """The last JSON object in an answer that has these keys, also within another object; a draft before it, and a thought, do not count.
 
     Raises:
         Unusable: there is none.
     """
-    # Whole first: an answer without a thought may quote the marker, because the agent said it. Around the object it ends a thought.
-    for said in (answer, answer.partition("</think>")[2], answer.rpartition("</think>")[2]):
-        braces = re.search(r"\{.*\}", said, re.DOTALL)
-        if "</think>" in (said if braces is None else said[: braces.start()] + said[braces.end() :]):
-            continue
-        # A plus sign before a number is no JSON. Not strict: models, and servers that enforce a schema, leave line breaks in strings.
-        text = re.sub(r'("change"\s*:\s*)\+(?=[0-9])', r"\1", braces.group() if braces else said)
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(text, strict=False)
-            if isinstance(record, dict):
-                return record
-    raise Unusable(f"an answer must be a JSON object, got {answer!r}")
+    found = [record for outer in objects_in(answer) for record in with_keys(outer, keys)]
+    if not found:
+        raise Unusable(f"an answer must be a JSON object with {', '.join(keys) or 'keys'}, got {answer!r}")
+    return found[-1]
 
 
 def string_of(record: Mapping[str, Any], key: str) -> str:
-    """The text under a key.
+    """The text under a key; a number is written out, and a list of texts joined.
 
     Raises:
         Unusable: there is none, or it holds half a character.
     """
     value = record.get(key)
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        value = "; ".join(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
     if not isinstance(value, str):
         raise Unusable(f"{key} must be text, got {value!r}")
     return whole_text(value)
@@ -225,22 +222,36 @@ def read_words(answer: str) -> str:
     Raises:
         Unusable: the answer is no such JSON, or the words are empty.
     """
-    text = " ".join(re.sub("[\x00-\x08\x0e-\x1b\x7f]", "", string_of(record_of(answer), "reply")).split())
+    text, _ = read_said(answer)
     if not text:
         raise Unusable("reply must not be empty, got ''")
     return text
 
 
-def read_said(answer: str) -> tuple[str, bool]:
-    """The user's words, and whether they end the talk for good.
+def read_said(answer: str, *, is_last: bool = False) -> tuple[str, bool]:
+    """The user's words, and whether they are to end the talk for good; false where the answer does not say.
+
+    Args:
+        is_last: the talk ends here anyway.
 
     Raises:
-        Unusable: the answer is no such JSON, or the words are empty.
+        Unusable: the answer is no such JSON, or a user who stays says nothing.
     """
-    goodbye = record_of(answer).get("goodbye")
-    if not isinstance(goodbye, bool):
+    record = record_of(answer, "reply")
+    goodbye = record.get("goodbye")
+    if isinstance(goodbye, str):
+        goodbye = {"true": True, "yes": True, "1": True, "是": True, "false": False, "no": False, "0": False, "否": False, "": False}.get(
+            goodbye.strip().lower(), goodbye
+        )
+    if goodbye not in (None, True, False):
         raise Unusable(f"goodbye must be true or false, got {goodbye!r}")
-    return read_words(answer), goodbye
+    said = "" if record["reply"] is None else END_OF_THOUGHT.split(string_of(record, "reply"))[-1]
+    text = " ".join(re.sub("[\x00-\x08\x0e-\x1b\x7f]", "", said).split())
+    if not re.sub(f"[{UNSEEN}]", "", text).strip():
+        text = ""
+        if not (goodbye or is_last):
+            raise Unusable("reply must not be empty, got ''")
+    return text, bool(goodbye)
 
 
 # Signs of manipulation

@@ -107,7 +107,7 @@ def read_quiz(answer: str, questions: Sequence[QuizQuestion]) -> Mapping[str, st
     Raises:
         Unusable: the answer is no such JSON, or lacks one.
     """
-    record = record_of(answer)
+    record = record_of(answer, *(question.name for question in questions))
     letters = {question.name: string_of(record, question.name).strip() for question in questions}
     for name, letter in letters.items():
         if letter not in tuple(QuizQuestion.LETTERS):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Outcome, Reaction, Speaker, Turn
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Reaction, Speaker, Turn
 from simulator.emotion import MAX_CHANGE
 from simulator.llm.client import Endpoints, Question
 from simulator.llm.config import EndpointConfig
@@ -33,6 +34,8 @@ from simulator.scenario import Difficulty, Scenario
 from simulator.settings import USER_SETTINGS
 
 T = TypeVar("T")
+WILLING_FROM = 40
+"""Emotion from which the prompts call the user willing to talk."""
 
 
 @dataclass(config=USER_SETTINGS, kw_only=True)
@@ -70,6 +73,8 @@ class LLMUser:
         self.endpoints = Endpoints(config)
         self._num_clipped = 0
         self._text = {"type": "string", **({"maxLength": config.max_chars} if config.max_chars else {})}
+        # The user thinks before it speaks.
+        self._answered = {"plan": self._text, "reply": self._text, "goodbye": {"type": "boolean"}}
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue with the user's first words: the scenario's, or the model's where it has none.
@@ -93,25 +98,14 @@ class LLMUser:
             SimulatorError: the model gave no usable answer.
         """
         words = prompts(dialogue.scenario.language)
-        ask, manner, said_so_far = words["ask"], words["ask"]["manner_of_speech"], conversation(dialogue, reply)
-        judge = ask["judge"].format(conversation=said_so_far, emotion=dialogue.emotion)
-        # The steps in the order of thinking. An enumeration, because not every server that enforces a schema knows of bounds.
-        judged = {step.name: self._text for step in fields(Thought)}
-        judged |= {"change": {"type": "integer", "enum": list(range(-MAX_CHANGE, MAX_CHANGE + 1))}}
-        answered = {"reply": self._text, "goodbye": {"type": "boolean"}}
-        if self.config.one_call:
-            both = ask["judge_and_reply"].format(judge=judge, manner_of_speech=manner)
-            felt, (text, goodbye) = await self._ask(
-                "judge_and_reply", dialogue, both, {**judged, **answered}, lambda answer: (Felt.read(answer), read_said(answer))
-            )
-        else:
-            felt = await self._ask("judge", dialogue, judge, judged, Felt.read)
-        emotion = max(0, min(DELIGHTED_AT, dialogue.emotion + felt.change))
+        ask, manner = words["ask"], words["ask"]["manner_of_speech"]
+        felt, said = await self.judge(dialogue, reply)
+        emotion = self.emotion_after(dialogue.emotion, felt)
         outcome = Outcome.DELIGHTED if emotion >= DELIGHTED_AT else Outcome.LEFT if emotion < LEFT_BELOW else None
-        if not self.config.one_call:
-            state = outcome or ("high" if emotion >= 70 else "mid" if emotion >= 40 else "low")
+        if said is None:
+            state = outcome or ("high" if emotion >= RELIEVED_AT else "mid" if emotion >= WILLING_FROM else "low")
             asked = ask["reply"].format(
-                conversation=said_so_far,
+                conversation=conversation(dialogue, reply),
                 # The model's words, but the reply may have put them there.
                 feeling=quoted(felt.thought.feeling),
                 inner=quoted(felt.thought.inner),
@@ -120,7 +114,8 @@ class LLMUser:
                 state=words["state"][state],
                 manner_of_speech=manner,
             )
-            text, goodbye = await self._ask("reply", dialogue, asked, answered, read_said)
+            said = await self._ask("reply", dialogue, asked, self._answered, partial(read_said, is_last=outcome is not None))
+        text, goodbye = said
         self._num_clipped += felt.was_clipped
         turn = Turn(
             speaker=Speaker.USER,
@@ -129,17 +124,56 @@ class LLMUser:
             change=emotion - dialogue.emotion,
             thought=felt.thought.to_text(),
             suspicion=suspicions(reply),
+            goodbye=goodbye,
         )
-        # A farewell is declared by the model, never read off its words.
-        return Reaction(turn=turn, outcome=outcome or (Outcome.FAREWELL if goodbye else None))
+        # A farewell is declared by the model, never read off its words. From a user who is willing to talk it counts when it is repeated,
+        # or when nothing is said with it.
+        is_willing = WILLING_FROM <= emotion < RELIEVED_AT and not dialogue.turns[-1].goodbye and text
+        return Reaction(turn=turn, outcome=outcome or (Outcome.FAREWELL if goodbye and not is_willing else None))
+
+    async def judge(self, dialogue: Dialogue, reply: str) -> tuple[Felt, tuple[str, bool] | None]:
+        """What a reply does to the user; with one call for each turn also the user's words, and whether they are to be the last.
+
+        Raises:
+            SimulatorError: the model gave no usable answer.
+        """
+        return await self.endpoints.ask(*self.judging(dialogue, reply))
+
+    def judging(self, dialogue: Dialogue, reply: str) -> tuple[Question, Callable[[str], tuple[Felt, tuple[str, bool] | None]]]:
+        """The question behind `judge`, and how its answer is read."""
+        ask = prompts(dialogue.scenario.language)["ask"]
+        text = ask["judge"].format(conversation=conversation(dialogue, reply), emotion=dialogue.emotion)
+        # The steps in the order of thinking. An enumeration, because not every server that enforces a schema knows of bounds.
+        judged = {step.name: self._text for step in fields(Thought)}
+        judged |= {"change": {"type": "integer", "enum": list(range(-MAX_CHANGE, MAX_CHANGE + 1))}}
+        if not self.config.one_call:
+            return self._question("judge", dialogue, text, judged), lambda answer: (Felt.read(answer), None)
+
+        def read_both(answer: str) -> tuple[Felt, tuple[str, bool]]:
+            felt = Felt.read(answer)
+            emotion = self.emotion_after(dialogue.emotion, felt)
+            return felt, read_said(answer, is_last=not LEFT_BELOW <= emotion < DELIGHTED_AT)
+
+        both = ask["judge_and_reply"].format(judge=text, manner_of_speech=ask["manner_of_speech"])
+        return self._question("judge_and_reply", dialogue, both, {**judged, **self._answered}), read_both
+
+    @staticmethod
+    def emotion_after(before: int, felt: Felt) -> int:
+        """0-100."""
+        return max(0, min(DELIGHTED_AT, before + felt.change))
 
     def counts(self) -> dict[str, float]:
         """Totals so far: calls and costs (`Endpoints.COUNTS`), and `clipped`, changes that the model wanted beyond the bounds."""
         return {**self.endpoints.counts, "clipped": float(self._num_clipped)}
 
     async def _ask(self, name: str, dialogue: Dialogue, ask: str, schema: Mapping[str, Any], read: Callable[[str], T]) -> T:
-        """The answer to one question of this turn; siblings that said the same so far ask it with the same seed."""
+        """The answer to one question of this turn."""
+        return await self.endpoints.ask(self._question(name, dialogue, ask, schema), read)
+
+    @staticmethod
+    def _question(name: str, dialogue: Dialogue, ask: str, schema: Mapping[str, Any]) -> Question:
+        """One question of this turn; siblings that said the same so far ask it with the same seed."""
         digest = hashlib.sha256(f"{dialogue.scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies}|{name}".encode()).digest()
         messages = messages_of(dialogue.scenario, dialogue.difficulty, ask)
         seed = int.from_bytes(digest[:4], "big") >> 1
-        return await self.endpoints.ask(Question(name=name, messages=messages, schema=object_of(schema), seed=seed), read)
+        return Question(name=name, messages=messages, schema=object_of(schema), seed=seed)
