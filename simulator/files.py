@@ -89,7 +89,7 @@ def read_jsonl(path: Path, *, what: str, blank: bool = False, on_torn: Callable[
                 if blank and not line.strip():
                     continue
                 try:
-                    record = json.loads(line.decode("utf-8"))
+                    record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
                 except (ValueError, RecursionError) as error:
                     if on_torn and not line.endswith(b"\n"):
                         on_torn(number)

@@ -104,6 +104,23 @@ def test_half_width_colons_blank_lines_and_either_place_of_the_hidden_intention_
     assert [s.hidden_intention for s in read_profiles(write(tmp_path / "p.jsonl", half, "", elsewhere)).values()] == [TASK, TASK]
 
 
+def test_labels_tasks_and_kinds_may_be_english_bold_or_in_words_and_a_file_may_begin_with_a_mark(tmp_path):
+    english = {
+        "player": "* **Name**: Lin\n* **Age**: 31\n* **Occupation**: baker",
+        "scene": "## Background\nThe oven broke.\n\n####Hidden theme:\n***You want the other person to listen to you",
+        "main_cha": "Passive type",
+        "task": "You want the other person to listen to you",
+        "first_talk": "The oven broke again.",
+    }
+    records = [profile(player="* 姓名：林\n* 年龄：二十三岁\n* 职业：面包师"), profile(id="p2", **english)]
+    path = write(tmp_path / "p.jsonl", *records)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    words, translated = read_profiles(path).values()
+    assert words.persona.age == 23 and str(translated.family) == "listened/passive" and translated.language == "en"
+    assert (translated.persona.name, translated.persona.age, translated.persona.occupation) == ("Lin", 31, "baker")
+    assert profile_of(translated) == records[1] and "Hidden" not in translated.background
+
+
 @pytest.mark.parametrize(
     ("record", "name"),
     [
@@ -160,7 +177,7 @@ def test_a_transcript_becomes_a_dialogue_and_comes_back_the_same(tmp_path):
     ("record", "name"),
     [
         (transcript((2, {"emotion-point": 49})), r"history\[2\].emotion-point"),
-        (transcript((2, {"planning": {"change": "+5"}})), r"history\[2\].planning.change"),
+        (transcript((2, {"planning": {"change": "five"}})), r"history\[2\].planning.change"),
         (transcript((2, {"planning": None})), r"history\[2\].planning"),
         (transcript((1, {"role": "user"})), r"history\[1\].role"),
         (transcript((0, {"emotion-point": None})), r"history\[0\].emotion-point"),
@@ -204,6 +221,12 @@ def test_the_released_files_are_read_and_written_as_they_are():
             # The model's drafts of the user's words; our users have none.
             record["history"] = [{key: value for key, value in turn.items() if key != "thinking"} for turn in record["history"]]
         assert [transcript_of(dialogue) for _, dialogue in read_records(path, dialogue_of, what="a SAGE transcript")] == records
+
+
+def test_a_transcript_as_rlver_saves_it_is_read(tmp_path):
+    record = transcript((2, {"planning": {"content": "a", "reason": "b", "change": "+10"}}), task=None)
+    ((_, dialogue),) = read_records(write(tmp_path / "t.jsonl", record), dialogue_of, what="a transcript")
+    assert dialogue.turns[2].change == 10 and dialogue.scenario.hidden_intention == TASK
 
 
 # Conversion

@@ -36,7 +36,19 @@ TASKS = {
     ),
 }
 """The word that identifies the kind of a native `task`; the task of a scenario of ours, whose words lack it; that of SAGE's transcripts."""
+ENGLISH = {
+    HiddenIntention.ADVICE: r"\badvice\b|\bsuggestions?\b",
+    HiddenIntention.EMPATHY: r"\bempath\w*",
+    HiddenIntention.LISTENED: r"\blisten(?:s|ed|ing)?\b",
+    HiddenIntention.PRAISE: r"\b(?:praise|compliment)\w*",
+    HiddenIntention.REFLECTION: r"\breflect(?:ion|ions|ing)?\b",
+    HiddenIntention.BOTH_SIDES: r"\bdialectical\w*|\bboth sides\b",
+    HiddenIntention.MOTIVES: r"\bmotives?\b|\b(?:reasons?|why)\b.{0,40}\b(?:others?|people|characters?|they)\b|\bother people\b",
+    HiddenIntention.NOT_AT_FAULT: r"\bnot at fault\b|\bno (?:fault|responsibility)\b|\bd(?:id|o) nothing wrong\b|\bnot (?:\w+ )?wrong\b",
+}
+"""The words that identify the kind of a task in English."""
 PERSONA_TYPES = {"负面型": PersonaType.NEGATIVE, "被动型": PersonaType.PASSIVE, "回避型": PersonaType.AVOIDANT}
+ENGLISH_TYPES = {"negative": PersonaType.NEGATIVE, "passive": PersonaType.PASSIVE, "avoidant": PersonaType.AVOIDANT}
 OF_SAGE = "sage/"
 """Prefix of scenario ids that are SAGE's profiles."""
 GOAL = "想找人说说这件事"
@@ -77,23 +89,29 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
         ValueError: names the key that is missing, of the wrong type or unknown.
     """
     scene, card, task = text_of(record, "scene"), text_of(record, "player"), text_of(record, "task", missing="")
-    section = re.search(r"\n?#+[ ]*隐藏主题[:：]\s*\**\s*(\S[^\n]*?)\s*\Z", scene)
+    section = re.search(r"\n?#+[ ]*\**(?:隐藏主题|hidden (?:theme|topic|intention))\**[:：]?\**\s*\**\s*(\S[^\n]*?)\s*\Z", scene, re.I)
     written = section[1] if section else ""
     if not task and not written:
         raise ValueError("task must say what the user hides, got neither task nor a 隐藏主题 section at the end of scene")
     if task and written and intention_of(task) is not intention_of(written):
         raise ValueError(f"task must be of the kind that the scene ends with ({written!r}), got {task!r}")
-    kind = PERSONA_TYPES.get(persona_type := str(record.get("main_cha", record.get("character", ""))))
+    persona_type = str(record.get("main_cha", record.get("character", "")))
+    kind = PERSONA_TYPES.get(persona_type) or ENGLISH_TYPES.get(re.sub(r"\W*\b(?:type|personality)\b\W*", "", persona_type.lower()).strip())
     if kind is None:
-        raise ValueError(f"main_cha must be one of {', '.join(PERSONA_TYPES)}, got {persona_type!r}")
+        raise ValueError(f"main_cha must be one of {', '.join((*PERSONA_TYPES, *ENGLISH_TYPES))}, got {persona_type!r}")
     traits = record.get("cha_group", [])
     if not isinstance(traits, list) or not all(isinstance(trait, str) for trait in traits):
         raise ValueError(f"cha_group must be a list of words, got {traits!r}")
-    labelled = {label: re.search(rf"{label}\s*[:：]\s*(\S[^\n]*)", card) for label in ("姓名", "年龄", "职业")}
+    labels = {"姓名": "name", "年龄": "age", "职业": "occupation|profession|job"}
+    labelled = {
+        label: re.search(rf"(?:{label}|\b(?:{english})\b)\**\s*[:：]\**\s*(\S[^\n]*)", card, re.I) for label, english in labels.items()
+    }
     person = {label: found[1].strip() for label, found in labelled.items() if found}
-    age = re.search(r"\d+", person.get("年龄", ""))
+    age = age_in(person.get("年龄", ""))
     if len(person) < len(labelled) or age is None:
-        raise ValueError(f"player must have lines 姓名：..., 年龄：... in figures and 职业：..., got {person}")
+        raise ValueError(
+            f"player must have lines 姓名：..., 年龄：... and 职业：..., or Name: ..., Age: ... and Occupation: ..., got {person}"
+        )
     background = scene[: section.start()] if section else scene
     opening = text_of(record, "first_talk", missing="") if record.get("first_talk") is not None else ""
     opening = opening if opening.strip() else ""
@@ -102,7 +120,7 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
         family=Family(intention=intention_of(task or written), persona=kind),
         persona=Persona(
             name=person["姓名"],
-            age=int(age[0]),
+            age=age,
             occupation=person["职业"],
             persona_type=kind,
             traits=tuple(traits),
@@ -123,7 +141,9 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
 def profile_of(scenario: Scenario) -> dict[str, Any]:
     """A scenario as a native profile; the inverse of `scenario_of` for native profiles."""
     persona, (word, ours, _) = scenario.persona, TASKS[scenario.family.intention]
-    is_native = [word for word, *_ in TASKS.values() if word in scenario.hidden_intention] == [word]
+    is_native = scenario.scenario_id.startswith(OF_SAGE) or [word for word, *_ in TASKS.values() if word in scenario.hidden_intention] == [
+        word
+    ]
     hidden = scenario.hidden_intention if is_native else ours
     facts = "".join(f"\n- {fact.text}" for fact in scenario.facts)
     record = {
@@ -144,10 +164,22 @@ def intention_of(task: str) -> HiddenIntention:
     Raises:
         ValueError: none of the eight, or more than one.
     """
-    kinds = [intention for intention, (word, *_) in TASKS.items() if word in task]
+    kinds = [intention for intention, (word, *_) in TASKS.items() if word in task or re.search(ENGLISH[intention], task, re.I)]
     if len(kinds) != 1:
-        raise ValueError(f"task must hold exactly one of the words {', '.join(word for word, *_ in TASKS.values())}, got {task!r}")
+        known = ", ".join((*(word for word, *_ in TASKS.values()), *(intention.replace("_", " ") for intention in ENGLISH)))
+        raise ValueError(f"task must be of exactly one of the kinds {known}, got {task!r}")
     return kinds[0]
+
+
+def age_in(text: str) -> int | None:
+    """An age in figures, or in Chinese words below a hundred; None where there is none."""
+    if found := re.search(r"\d+", text):
+        return int(found[0])
+    digits = {character: number for number, character in enumerate("零一二三四五六七八九")}
+    if found := re.search("([一二三四五六七八九]?)(十?)([一二三四五六七八九]?)(?=岁)", text):
+        tens = digits.get(found[1], 1) * 10 if found[2] else 0
+        return (tens + digits.get(found[3], 0 if found[2] else digits.get(found[1], 0))) or None
+    return None
 
 
 def dialogue_of(record: Mapping[str, Any]) -> Dialogue:
@@ -178,12 +210,16 @@ def dialogue_of(record: Mapping[str, Any]) -> Dialogue:
         if before is None:
             turns.append(Turn(speaker=Speaker.USER, text=text, emotion=emotion))
             continue
-        if not isinstance(planning, Mapping) or type(planning.get("change")) is not int:
+        change = planning.get("change") if isinstance(planning, Mapping) else None
+        if isinstance(change, str) and re.fullmatch(r"\s*[+-]?\d{1,3}\s*", change):  # as RLVER saves it
+            change = int(change)
+        if not isinstance(planning, Mapping) or type(change) is not int:
             raise ValueError(f"{where}.planning.change must be a whole number, got {planning!r}")
-        if emotion != min(DELIGHTED_AT, before + planning["change"]):
-            raise ValueError(f"{where}.emotion-point must be min({DELIGHTED_AT}, {before} {planning['change']:+d}), got {emotion}")
+        # RLVER clips at 0 as well.
+        if emotion not in (min(DELIGHTED_AT, before + change), max(0, min(DELIGHTED_AT, before + change))):
+            raise ValueError(f"{where}.emotion-point must be min({DELIGHTED_AT}, {before} {change:+d}), got {emotion}")
         thought = Thought(**{step: str(planning.get(name, "")) for name, step in Thought.PLANNING.items()}).to_text()
-        turns.append(Turn(speaker=Speaker.USER, text=text, emotion=emotion, change=planning["change"], thought=thought))
+        turns.append(Turn(speaker=Speaker.USER, text=text, emotion=emotion, change=change, thought=thought))
     if record.get("emo_point", emotion) != emotion:
         raise ValueError(f"emo_point must be the last turn's emotion {emotion}, got {record.get('emo_point')!r}")
     # By the final emotion, else by the last speaker: only a farewell leaves the last word to the user.
