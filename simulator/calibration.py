@@ -7,6 +7,7 @@ user (0) towards that of the strictest one (1). A simulator that drifts would lo
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +24,12 @@ from simulator.emotion import Skill, appraise, onset, skill_table
 from simulator.explain import read_dialogues, recorded_config, transcript_file, user_settings
 from simulator.files import progress, write_whole
 from simulator.listener import Register
+from simulator.llm.prompts import prompts_hash
+from simulator.options import FLAGS, flag_settings, in_options
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Difficulty, Family, HiddenIntention, Scenario, Split
 from simulator.scripted import AGENTS, ScriptedAgent, mean_score, play, sample, score_agent
+from simulator.settings import message
 from simulator.version import world_of
 from simulator.world import load_bank
 
@@ -183,7 +187,11 @@ def calibrate(options: argparse.Namespace) -> int:
         raise ValueError(f"--levels must be at least three strictnesses in [0, 1], rising, got {' '.join(map(str, levels))}")
     if out and out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, got {str(out)!r}, which is a file")
-    found: dict[Family, dict[str, Place]] = {}
+    is_model, found = options.user == "llm", dict[Family, dict[str, Place]]()
+    if not is_model and (given := [flag for flag in FLAGS if getattr(options, f"user_{flag}") is not None]):
+        raise ValueError(
+            f"--user-{given[0].replace('_', '-')} must go with --user llm, got {getattr(options, f'user_{given[0]}')!r} without it"
+        )
     if options.dialogues:
         # Up to so many answered conversations of each family, chosen by the seed.
         path = transcript_file(options.dialogues, evaluation=False)
@@ -207,10 +215,22 @@ def calibrate(options: argparse.Namespace) -> int:
     else:
         config = user_settings({"register": options.register})
         user, scenarios = RuleUser(config), load_bank().scenarios(Split(options.split))
-        per_family = options.per_family or 4
-        frozen = Frozen.panel(sample(scenarios, per_family, seed=options.seed), user=user, seed=options.seed)
-        # Single dialogues vary more here.
-        found = Place.ladder(sample(scenarios, 4 * per_family, seed=options.seed), user=user, seed=options.seed)
+        per_family = options.per_family or (1 if is_model else 4)
+        chosen = sample(scenarios, per_family, seed=options.seed)
+        if is_model:
+            # Each reply is a question at each level: one conversation for each scenario, of agents and strictnesses in turn.
+            names, strictnesses = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "praise"), (0.2, 0.5, 0.8, 0.95)
+            plans = [(one, names[i % 8], Difficulty.along(strictnesses[(i + i // 8) % 4])) for i, one in enumerate(chosen)]
+            frozen = [
+                Frozen(agent=name, dialogue=play(AGENTS[name], one, difficulty, seed=options.seed + i, user=user))
+                for i, (one, name, difficulty) in enumerate(plans)
+            ]
+        else:
+            frozen = Frozen.panel(chosen, user=user, seed=options.seed)
+            # Single dialogues vary more here.
+            found = Place.ladder(sample(scenarios, 4 * per_family, seed=options.seed), user=user, seed=options.seed)
+    if is_model:
+        return calibrate_model(options, frozen, tuple(options.levels or (0.0, 0.25, 0.5, 0.75, 1.0)), config)
     result = Calibration(Scores.of(frozen, levels, config), levels, found)
     print(*result.lines(by_family=options.by_family, source=str(options.dialogues or f"{options.split} scenarios")), sep="\n")
     if out:
@@ -220,6 +240,52 @@ def calibrate(options: argparse.Namespace) -> int:
         table = write_whole(out / "calibration.json", json.dumps(record, indent=1) + "\n")
         print(f"{table}, {write_whole(out / 'calibration.svg', result.figure(title=f'Commanded and realised strictness, {source}'))}")
     return int(bool(result.missed))
+
+
+def calibrate_model(options: argparse.Namespace, frozen: Sequence[Frozen], levels: Sequence[float], config: RuleUserConfig) -> int:
+    """The same conversations judged by a model at each level, beside the rule; returns the exit code, 1 when it does not obey.
+
+    It obeys where its mean final emotion keeps the order of the levels, and its fall from 0 to 1 is above 0 with 95 % confidence.
+
+    Raises:
+        ValueError: a setting is wrong, or the server does not answer.
+        RuntimeError: most conversations got no usable answer.
+    """
+    from simulator.llm.calibration import fall_of, judge_all
+    from simulator.llm.client import check_endpoints
+    from simulator.llm.user import LLMUser, LLMUserConfig
+    from simulator.user import first_question
+
+    try:
+        settings = LLMUserConfig(**flag_settings(options, "user"))
+        check_endpoints(settings, *first_question(settings))
+        user = LLMUser(settings)
+    except ValueError as error:
+        raise ValueError(in_options(message(error), "--user-")) from None
+    all_levels = tuple(sorted({0.0, 1.0, *levels}))
+    emotions = asyncio.run(judge_all(user, frozen, all_levels))
+    whole = ~np.isnan(emotions).any(axis=0)
+    if 2 * whole.sum() < len(frozen):
+        raise RuntimeError(f"--user-model must judge most conversations, got {whole.sum()} of {len(frozen)} judged; see its answers")
+    kept = tuple(one for one, is_whole in zip(frozen, whole, strict=True) if is_whole)
+    curve = Scores(frozen=kept, levels=all_levels, emotions=emotions[:, whole]).curve(levels)
+    rule = Scores.of(kept, levels, config).curve(levels)
+    fall, half = fall_of(emotions[:, whole])
+    obeys = curve.spearman >= Calibration.MIN_SPEARMAN and fall - half > 0.0
+    print(f"{settings.model}: {len(kept)} of {len(frozen)} frozen dialogues judged at each level, {user.counts()['calls']:.0f} calls")
+    print("\ncommanded  realised  emotion   by rule: realised  emotion")
+    for row in zip(levels, curve.realised, curve.emotion, rule.realised, rule.emotion, strict=True):
+        print("{:9.2f}  {:8.3f}  {:7.1f}  {:17.3f}  {:7.1f}".format(*row))
+    print(
+        f"\nSpearman {curve.spearman:.3f}, at least {Calibration.MIN_SPEARMAN}; fall from 0 to 1 {fall:.1f} +- {half:.1f} points, above 0"
+    )
+    print("obeys" if obeys else "DOES NOT OBEY")
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        record = {"model": settings.model, "prompts_hash": prompts_hash(), "seed": options.seed, "obeys": obeys, "fall": fall}
+        record |= {"fall_half_width": half, "num_left_out": len(frozen) - len(kept), "overall": asdict(curve), "rule": asdict(rule)}
+        print(write_whole(options.out / "calibration.json", json.dumps(record, indent=1) + "\n"))
+    return int(not obeys)
 
 
 class Calibration:

@@ -41,12 +41,16 @@ FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "url": ("urls", {"action": "append", "metavar": "URL", "help": "an OpenAI-compatible server's address; may be given again"}),
     "model": ("model", {"metavar": "NAME", "help": "the model's name there"}),
     "key_env": ("api_key_env", {"metavar": "VARIABLE", "help": "environment variable that holds the key; "}),
+    "temperature": ("temperature", {"type": finite, "metavar": "T", "help": "of sampling (default 0; a model that thinks needs more)"}),
     "format": ("answer_format", {"choices": ("json_schema", "json_object", "text"), "help": "how it is asked to answer in JSON"}),
     "concurrency": ("concurrency", {"type": int, "metavar": "N", "help": "calls under way at one server (default 16)"}),
     "retries": ("retries", {"type": int, "metavar": "N", "help": "further attempts at an answer that cannot be read (default 4)"}),
     "timeout": ("timeout_s", {"type": finite, "metavar": "S", "help": "seconds a call may take (default 60)"}),
     "max_wait": ("max_wait_s", {"type": finite, "metavar": "S", "help": "seconds to wait for a server that is away (default 120)"}),
-    "max_tokens": ("max_tokens", {"type": int, "metavar": "N", "help": "of an answer, thoughts among them (default 800)"}),
+    "max_tokens": (
+        "max_tokens",
+        {"type": int, "metavar": "N", "help": "of an answer, thoughts among them (default 800; 4000 without a schema)"},
+    ),
     "extra_body": ("extra_body", {"metavar": "JSON", "help": "further parameters of each request"}),
 }
 """Option -> the endpoint's setting, and the option's form: `--judge-url`, `--user-key-env` and so on."""
@@ -164,6 +168,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     calibrate.add_argument("--seed", type=int, default=0, help="chooses scenarios, dialogues and the user's random choices (default 0)")
     calibrate.add_argument("--by-family", action="store_true", help="a line for each hidden intention and persona type")
     calibrate.add_argument("--out", type=Path, metavar="FOLDER", help="write calibration.json and calibration.svg there")
+    calibrate.add_argument("--user", choices=("rule", "llm"), default="rule", help="the embedded user, or one that a model plays (rule)")
+    calibrate.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")
+    server_options(calibrate, "user", "the model that plays the user, with --user llm (levels 0 .25 .5 .75 1; one scenario of each family)")
 
     adversaries = commands.add_parser("adversaries", help="agents that try to be paid for nothing, compared with the ladder")
     adversaries.description = "Exit code 0: no unknown trick pays (docs/users.md); 1: one does; 2: the request cannot be met."

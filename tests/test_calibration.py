@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_endpoint import FakeEndpoint, answer, serving
 
 from simulator.__main__ import main
 from simulator.calibration import Calibration, Frozen, Place, Scores
@@ -106,6 +108,37 @@ def test_a_runs_dialogues_are_taken_evenly_by_the_seed_and_judged_again(capsys, 
     for content in ("", "{}\n"):
         path.write_text(content)
         assert main(["calibrate", "--dialogues", str(path)]) == 2 and str(path) in capsys.readouterr().err
+
+
+def test_a_model_that_heeds_the_strictness_obeys_and_one_that_ignores_it_does_not(capsys, tmp_path, monkeypatch):
+    pytest.importorskip("openai")
+    monkeypatch.setattr("simulator.calibration.sample", lambda scenarios, per_family, *, seed: THREE[:2])
+
+    def heeds(request):
+        demands = float(re.search(r"Demands on the other person, (\S+):", request["messages"][0]["content"])[1])
+        return answer(change=round(5 - 8 * demands))(request)
+
+    for behaviour, code in ((heeds, 0), (answer(change=2), 1)):
+        with serving(FakeEndpoint(always=behaviour)) as server:
+            asked = [
+                "calibrate",
+                "--user",
+                "llm",
+                "--user-url",
+                server.url,
+                "--user-model",
+                "m",
+                "--cache",
+                "off",
+                "--levels",
+                "0",
+                "0.5",
+                "1",
+            ]
+            assert main([*asked, "--out", str(tmp_path)]) == code
+        record = json.loads((tmp_path / "calibration.json").read_text())
+        assert record["obeys"] is (code == 0) and record["overall"]["num_dialogues"] == 2 and record["num_left_out"] == 0
+    assert record["fall"] == 0.0 and "DOES NOT OBEY" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("levels", [["0", "1"], ["0", "0.5", "1.5"], ["0", "0.5", "0.5"]])

@@ -21,6 +21,7 @@ from fake_endpoint import (
     Reply,
     answer,
     cut_off,
+    honest,
     question,
     serving,
     settings,
@@ -36,10 +37,13 @@ from simulator.llm.client import (
     Server,
     SimulatorAwayError,
     SimulatorError,
+    TooLongError,
     check_endpoints,
 )
 from simulator.llm.config import AnswerFormat, EndpointConfig, TokenLimit, hide
 from simulator.llm.prompts import Felt
+from simulator.llm.user import LLMUserConfig
+from simulator.user import first_question
 
 pytest.importorskip("openai")
 
@@ -354,10 +358,56 @@ def refusal(config: EndpointConfig) -> str:
 
 def test_servers_that_answer_pass_the_check_and_are_asked_for_little(monkeypatch):
     monkeypatch.setenv("MADE_UP_KEY", KEY)
-    with serving(Fake(key=KEY)) as one, serving(Fake(text("nonsense", finish="length"), status(429), key=KEY)) as other:
+    with serving(Fake(key=KEY)) as one, serving(Fake(text("nonsense", finish="length"), honest, status(429), key=KEY)) as other:
         for _ in range(2):
             check_endpoints(settings(one, other, api_key_env="MADE_UP_KEY"))
-    assert [request["max_tokens"] for request in (*one.requests, *other.requests)] == [16] * 4
+    # With the settings' own limits.
+    assert [request["max_tokens"] for request in (*one.requests, *other.requests)] == [800] * 5
+
+
+def test_the_check_asks_what_the_work_will_ask_and_names_the_format_that_a_server_refuses():
+    def no_numbers(request):
+        has_enum = '"enum"' in json.dumps(request.get("response_format", {}))
+        return (status(400, "an enum may hold text only") if has_enum else text(json.dumps(JUDGED)))(request)
+
+    def check(server, **changes):
+        model = LLMUserConfig(urls=[server.url], model="m", cache="off", **changes)
+        check_endpoints(model, *first_question(model))
+
+    with serving(Fake(always=no_numbers)) as server:
+        with pytest.raises(ValueError, match=r"^simulator.answer_format must .* got 'json_schema'; set it to json_object or text"):
+            check(server)
+        check(server, answer_format="text")
+        assert server.requests[-1]["max_tokens"] == 4000 and "response_format" not in server.requests[-1]
+        check(server, answer_format="json_object", max_tokens=30)
+        assert server.requests[-1]["max_tokens"] == 30
+    with serving(Fake(always=text("I would rather talk."))) as server, pytest.raises(ValueError, match=r"^simulator.model must answer"):
+        check(server)
+    assert len(server.requests) == Endpoints.CHECKS and {request["response_format"]["type"] for request in server.requests} == {
+        "json_schema"
+    }
+
+
+def test_a_proxy_is_not_used_on_this_machine_and_named_elsewhere(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", nobody_there().removesuffix("/v1"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving(Fake()) as server:
+        assert ask(settings(server)) == CHANGE
+    config = settings()
+    config.urls = ["http://models.invalid/v1"]
+    assert "HTTP_PROXY" in refusal(config)
+
+
+def test_parts_are_joined_and_a_question_beyond_the_context_is_told_from_other_refusals():
+    felt = json.dumps({**JUDGED, "change": CHANGE})
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm {"}]}, {"type": "text", "text": felt}]
+    with serving(Fake(text(parts))) as server:
+        assert ask(settings(server)) == CHANGE
+    for words, kind in (("This model's maximum context length is 900 tokens", TooLongError), ("unknown parameter", SimulatorError)):
+        with serving(Fake(always=status(400, words))) as server:
+            (found,), _ = ask_all(settings(server), question())
+        assert type(found) is kind
 
 
 @pytest.mark.parametrize(

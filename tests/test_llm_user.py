@@ -93,7 +93,9 @@ def test_a_reply_is_judged_in_five_steps_and_then_answered_in_one_call_or_two():
     assert reaction == Reaction(turn=Turn(speaker=Speaker.USER, text=SAID["reply"], emotion=45, change=5, thought=thought), outcome=None)
     # The steps come before the change, and every key is required.
     assert (
-        list(schema(both)["properties"]) == ["says", "meets", "inner", "feeling", "change", "reply", "goodbye"] == schema(both)["required"]
+        list(schema(both)["properties"])
+        == ["says", "meets", "inner", "feeling", "change", "plan", "reply", "goodbye"]
+        == schema(both)["required"]
     )
     assert schema(both)["properties"]["change"]["enum"] == list(range(-10, 11)) and schema(both)["additionalProperties"] is False
     assert schema(both)["properties"]["says"]["maxLength"] == 9 and "maxLength" not in schema(judge)["properties"]["says"]
@@ -117,8 +119,18 @@ def test_emotion_moves_by_ten_at_most_within_its_scale_and_ends_the_dialogue_at_
 def test_a_farewell_is_what_the_user_declares_one_and_not_a_word_it_says():
     with serving(FakeEndpoint(always=answer(reply="i had to say goodbye to her. 再见到她真好"))) as server:
         assert react(server).outcome is None
+    # From a user who is willing to talk it counts when it is repeated, or when nothing is said with it.
     with serving(FakeEndpoint(always=answer(goodbye=True))) as server:
-        assert react(server).outcome is Outcome.FAREWELL
+        assert [react(server, begun(emotion=emotion)).outcome for emotion in (30, 40, 70)] == [Outcome.FAREWELL, None, Outcome.FAREWELL]
+        first = react(server).turn
+        assert Turn.from_dict(json.loads(json.dumps(first.to_dict()))) == first and first.goodbye
+        said = begun().then(Turn(speaker=Speaker.AGENT, text="wait."), first)
+        assert react(server, said).outcome is Outcome.FAREWELL
+    with serving(FakeEndpoint(always=answer(reply="", goodbye=True))) as server:
+        reaction = react(server)
+        assert (reaction.outcome, reaction.turn.text) == (Outcome.FAREWELL, "")
+    with serving(FakeEndpoint(always=answer(reply="", change=-10))) as server:
+        assert react(server, begun(emotion=15)).outcome is Outcome.LEFT
 
 
 def test_changes_beyond_the_bounds_are_counted():
@@ -265,10 +277,20 @@ def test_a_change_is_clipped_to_its_bounds(change, clipped):
     assert felt.was_clipped is clipped and felt.change == max(-10, min(10, change)) and isinstance(felt.change, int)
 
 
-def test_a_whole_number_may_have_its_sign_or_be_text_and_anything_else_is_no_change():
-    for change, read in (('"+5"', 5), ('" -7 "', -7), ("+4", 4)):
-        assert Felt.read(json.dumps(FELT).replace("5", change)).change == read
-    for change in ('"five"', '"5.5"', "null", "true", "2.5", "NaN", "[5]"):
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        *[('"+5"', 5), ('" -7 "', -7), ("+4", 4), ("-3.6", -4), ('"3.6"', 4), ('"5.0"', 5), ('"5/10"', 5), ('"4 points"', 4)],
+        *[('"−5"', -5), ("−5", -5), ('"–5"', -5), ('"－５"', -5), ('"＋5"', 5), ('"+5 points"', 5), ('"−5 (hurt)"', -5), ('"**-5**"', -5)],
+        *[('"minus 5"', -5), ('"负五"', -5), ('"加5分"', 5), ('"0 (no change)"', 0)],
+    ],
+)
+def test_a_change_is_read_with_its_sign_in_whatever_characters_and_units(change, read):
+    assert Felt.read(json.dumps(FELT).replace("5", change)).change == read
+
+
+def test_what_is_not_certain_to_be_a_change_is_none():
+    for change in ('"five"', '"5 points lower"', '"from 40 to 35"', '"-3 to -5"', "null", "true", "NaN", "1e999", "[5]", '""'):
         with pytest.raises(Unusable, match="change"):
             Felt.read(json.dumps(FELT).replace("5", change))
 
@@ -290,9 +312,37 @@ def test_fences_thoughts_line_breaks_and_control_characters_do_no_harm():
     assert Felt.read('{"says": "a\n\x06", "meets": "", "inner": "", "feeling": "\t", "change": -3}').change == -3
     assert read_words('{"reply": " two\nlines \x06here\\u0000"}') == "two lines here"
     assert read_said('{"reply": " hi ", "goodbye": true}') == ("hi", True)
-    for text in ('{"reply": "  "}', '{"reply": "hi", "goodbye": "no"}', '{"reply": "hi", "goodbye": 1}'):
+    assert read_said('{"reply": "hi"}') == read_said('{"reply": "hi", "goodbye": "False"}') == ("hi", False)
+    assert read_said('{"reply": null, "goodbye": "true"}') == read_said('{"reply": "\u200b", "goodbye": true}') == ("", True)
+    for text in ('{"reply": "  "}', '{"reply": "hi", "goodbye": "perhaps"}', '{"goodbye": true}', '{"reply": "", "goodbye": false}'):
         with pytest.raises(Unusable):
             read_said(text)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *["As {{the user}}, I feel:\n{0}", "{0}\n:-}}", "{0}\n{0}", "[{0}]", '{{"answer": {0}}}', "\ufeff{0}<end_of_turn>"],
+        *["<thinking>no {{x}} {1}</thinking>{0}", "[THINK]{1}[/THINK]{0}", "<thought>{{</thought>\n```json\n{0}\n```"],
+        *["<|channel|>analysis<|message|>{1}<|end|><|start|>assistant<|channel|>final<|message|>{0}", "{1}\nOn reflection:\n{0}"],
+    ],
+)
+def test_the_last_object_with_the_right_keys_is_the_answer_whatever_stands_around_it(shape):
+    felt, draft = json.dumps(FELT), json.dumps({**FELT, "change": 9})
+    assert Felt.read(shape.format(felt, draft)).change == 5
+    assert Felt.read(json.dumps(shape.format(felt, draft))).change == 5
+
+
+def test_nearly_json_is_read_and_nothing_is_taken_from_what_it_quotes():
+    felt, quoted = json.dumps(FELT), {**FELT, "change": 10}
+    nearly = [felt[:-1] + ",}", str({**FELT, "says": 'it\'s "fine", they say'}), felt.replace('"', "”"), felt[:-1] + " // a little\n}"]
+    nearly += [json.dumps({name.upper(): value for name, value in FELT.items()}), felt.replace('"a"', '"it\\\'s"')]
+    nearly += [felt.replace('"a"', '"he said "no" to me"'), felt.replace('"a"', "3"), felt.replace('"a"', '["x", "y"]')]
+    for text in nearly:
+        assert Felt.read(text).change == 5, text
+    for text in (felt[:-5], json.dumps({"says": json.dumps(quoted)}), f'{{"says": "they wrote {quoted}', f'{{"x": "{quoted}"}}'):
+        with pytest.raises(Unusable):
+            Felt.read(text)
 
 
 # Questions about the card
