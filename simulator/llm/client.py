@@ -461,10 +461,10 @@ class Endpoints:
                 except Failed as error:
                     if error.is_unusable and attempt + 1 < self.CHECKS:
                         ask_anew(body, is_greedy=is_greedy)
-                    elif error.status != 429:  # else it is there and takes the key
+                        continue
+                    if error.status != 429:  # else it is there and takes the key
                         raise ValueError(await self._why_not(server, body, question, error)) from None
-                else:
-                    break
+                break
 
     async def _ask_once(self, server: Server, body: Mapping[str, Any], question: Question, read: Callable[[str], Any]) -> str:
         """An answer that can be read; Failed where there is none."""
