@@ -216,17 +216,17 @@ def calibrate(options: argparse.Namespace) -> int:
         config = user_settings({"register": options.register})
         user, scenarios = RuleUser(config), load_bank().scenarios(Split(options.split))
         per_family = options.per_family or (1 if is_model else 4)
-        chosen = sample(scenarios, per_family, seed=options.seed)
+        panel = sample(scenarios, per_family, seed=options.seed)
         if is_model:
             # Each reply is a question at each level: one conversation for each scenario, of agents and strictnesses in turn.
             names, strictnesses = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "praise"), (0.2, 0.5, 0.8, 0.95)
-            plans = [(one, names[i % 8], Difficulty.along(strictnesses[(i + i // 8) % 4])) for i, one in enumerate(chosen)]
+            plans = [(one, names[i % 8], Difficulty.along(strictnesses[(i + i // 8) % 4])) for i, one in enumerate(panel)]
             frozen = [
                 Frozen(agent=name, dialogue=play(AGENTS[name], one, difficulty, seed=options.seed + i, user=user))
                 for i, (one, name, difficulty) in enumerate(plans)
             ]
         else:
-            frozen = Frozen.panel(chosen, user=user, seed=options.seed)
+            frozen = Frozen.panel(panel, user=user, seed=options.seed)
             # Single dialogues vary more here.
             found = Place.ladder(sample(scenarios, 4 * per_family, seed=options.seed), user=user, seed=options.seed)
     if is_model:

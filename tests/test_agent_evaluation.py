@@ -135,6 +135,16 @@ def test_thoughts_are_kept_and_not_heard_and_cut_replies_count(tmp_path, answer,
     assert line.get("thoughts") == ([thought] * len(replies_in(line)) if thought else None)
 
 
+def test_a_dialogue_beyond_a_servers_context_is_cut_short_and_scored(tmp_path):
+    def short_context(request: Mapping[str, Any]) -> Reply:
+        too_long = "This model's maximum context length is 50 tokens"
+        return status(400, too_long)(request) if len(request["messages"]) > 3 else completion(WORDS)
+
+    with serving(FakeEndpoint(always=short_context)) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *ONE)
+    assert code == 0 and found["outcomes"] == {"truncated": 1} and found["errors"]["cut_short"] == found["n_dialogues"] == 1
+
+
 def test_broken_dialogues_are_counted_by_reason_and_played_again(tmp_path, capsys):
     victim, folder = spread(load_bank().scenarios(Split.HELDOUT), 3)[0], tmp_path / "a"
 

@@ -92,11 +92,8 @@ def test_a_reply_is_judged_in_five_steps_and_then_answered_in_one_call_or_two():
     thought = Thought(**{step: JUDGED[step] for step in ("says", "meets", "inner", "feeling")}).to_text()
     assert reaction == Reaction(turn=Turn(speaker=Speaker.USER, text=SAID["reply"], emotion=45, change=5, thought=thought), outcome=None)
     # The steps come before the change, and every key is required.
-    assert (
-        list(schema(both)["properties"])
-        == ["says", "meets", "inner", "feeling", "change", "plan", "reply", "goodbye"]
-        == schema(both)["required"]
-    )
+    keys = ["says", "meets", "inner", "feeling", "change", "plan", "reply", "goodbye"]
+    assert list(schema(both)["properties"]) == keys == schema(both)["required"]
     assert schema(both)["properties"]["change"]["enum"] == list(range(-10, 11)) and schema(both)["additionalProperties"] is False
     assert schema(both)["properties"]["says"]["maxLength"] == 9 and "maxLength" not in schema(judge)["properties"]["says"]
 

@@ -88,11 +88,8 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
     Raises:
         ValueError: names the key that is missing, of the wrong type or unknown.
     """
-    scene, card, task = (
-        text_of(record, "scene"),
-        text_of(record, "player"),
-        "" if record.get("task") is None else text_of(record, "task", missing=""),
-    )
+    scene, card = text_of(record, "scene"), text_of(record, "player")
+    task = "" if record.get("task") is None else text_of(record, "task", missing="")
     section = re.search(r"\n?#+[ ]*\**(?:隐藏主题|hidden (?:theme|topic|intention))\**[:：]?\**\s*\**\s*(\S[^\n]*?)\s*\Z", scene, re.I)
     written = section[1] if section else ""
     if not task and not written:
