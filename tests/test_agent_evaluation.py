@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, honest, serving, text
+from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, honest, serving, status, text
 from pages import dialogues_on
 
 from analysis.__main__ import main as analysis

@@ -103,7 +103,7 @@ def test_servers_that_take_less_are_sent_less():
         ask(config)
         ask(settings(server, answer_format=AnswerFormat.TEXT))
     first, second = server.requests
-    assert first["response_format"] == {"type": "json_object"} and first["max_completion_tokens"] == 800
+    assert first["response_format"] == {"type": "json_object"} and first["max_completion_tokens"] == 4000
     assert not {"temperature", "seed", "max_tokens"} & set(first) and "response_format" not in second
 
 
