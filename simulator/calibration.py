@@ -263,7 +263,7 @@ def calibrate_model(options: argparse.Namespace, frozen: Sequence[Frozen], level
     except ValueError as error:
         raise ValueError(in_options(message(error), "--user-")) from None
     all_levels = tuple(sorted({0.0, 1.0, *levels}))
-    emotions = asyncio.run(judge_all(user, frozen, all_levels))
+    emotions = asyncio.run(judge_all(user, [one.dialogue for one in frozen], all_levels))
     whole = ~np.isnan(emotions).any(axis=0)
     if 2 * whole.sum() < len(frozen):
         raise RuntimeError(f"--user-model must judge most conversations, got {whole.sum()} of {len(frozen)} judged; see its answers")

@@ -8,23 +8,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.calibration import Frozen
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue
 from simulator.files import Progress
 from simulator.llm.client import SimulatorError
 from simulator.llm.user import LLMUser
 from simulator.scenario import Difficulty
 
 
-async def judged_again(user: LLMUser, frozen: Frozen, strictness: float) -> int:
+async def judged_again(user: LLMUser, frozen: Dialogue, strictness: float) -> int:
     """Final emotion, 0-100, of a user of that strictness to whom exactly these words are said; as `Frozen.judged_again`.
 
     Raises:
         SimulatorError: the model gave no usable answer.
     """
-    emotion, turns = user.config.start_emotion, frozen.dialogue.turns
+    emotion, turns = user.config.start_emotion, frozen.turns
     opening = replace(turns[0], emotion=emotion, change=None)
-    heard = replace(frozen.dialogue, difficulty=Difficulty.along(strictness), turns=(opening,), outcome=None)
+    heard = replace(frozen, difficulty=Difficulty.along(strictness), turns=(opening,), outcome=None)
     for reply, answer in zip(turns[1::2], turns[2::2], strict=False):
         felt, _ = await user.judge(heard, reply.text)
         before, emotion = emotion, user.emotion_after(emotion, felt)
@@ -34,11 +33,11 @@ async def judged_again(user: LLMUser, frozen: Frozen, strictness: float) -> int:
     return emotion
 
 
-async def judge_all(user: LLMUser, frozen: Sequence[Frozen], levels: Sequence[float]) -> np.ndarray:
+async def judge_all(user: LLMUser, frozen: Sequence[Dialogue], levels: Sequence[float]) -> np.ndarray:
     """Final emotions [levels, conversations], 0-100; NaN for a conversation of which a reply got no usable answer."""
     with Progress("Judging", len(levels) * len(frozen)) as bar:
 
-        async def one(level: float, conversation: Frozen) -> float:
+        async def one(level: float, conversation: Dialogue) -> float:
             try:
                 return float(await judged_again(user, conversation, level))
             except SimulatorError:
