@@ -268,7 +268,7 @@ IMPATIENT = ("--quiz-every", "0", "--judge-retries", "1")
 def test_a_judge_of_whom_nothing_can_be_read_is_an_error_and_not_a_table(tmp_path, capsys):
     with serving(FakeEndpoint(always=text("certainly!"))) as server:
         message = refused(capsys, "--dialogues", str(model_run(tmp_path, server.url)), *judged_by(server.url), *IMPATIENT)
-    assert message.startswith("the judge must give answers that can be read, got none in 5: the judge must answer within --judge-retries=")
+    assert message.startswith("--judge-model must answer in the form that it is asked for")
     assert "certainly!" in message
 
 
