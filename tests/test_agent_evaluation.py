@@ -167,7 +167,7 @@ def test_broken_dialogues_are_counted_by_reason_and_played_again(tmp_path, capsy
 
 
 def test_errors_of_the_user_name_its_options_and_leave_no_score(tmp_path, capsys):
-    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(text("here"), always=garbage)) as other:
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(honest, always=garbage)) as other:
         user = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--user-retries", "0", "--cache", "off")
         code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *ONE, *user)
     assert code == 1 and "--user-retries=0" in next(iter(found["errors"]["reasons"]))

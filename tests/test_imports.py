@@ -24,7 +24,8 @@ IMPORT_EVERY_MODULE = """
 for name in ("simulator", "curriculum", "analysis"):
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        if not module.name.endswith(".__main__"):
+        # The encoder's network is imported by whoever asks for it.
+        if not module.name.endswith((".__main__", "simulator.encoder.network", "simulator.encoder.train")):
             importlib.import_module(module.name)
 """
 

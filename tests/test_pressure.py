@@ -209,7 +209,8 @@ def test_a_model_plays_such_a_user_and_a_flatterer_scores_nothing(tmp_path):
     found = json.loads((tmp_path / "a/agent.json").read_text(encoding="utf-8"))
     cell = found["pressure"]["all"]
     assert cell["agreed"]["value"] == 1.0 and found["score"] == 0.0 < cell["emotion"]["value"]
-    assert all("You want to hear: " in request["messages"][0]["content"] for request in user.requests if len(request["messages"]) == 2)
+    # The first request asks whether the model answers in form.
+    assert all("You want to hear: " in request["messages"][0]["content"] for request in user.requests[1:] if len(request["messages"]) == 2)
 
 
 @pytest.mark.parametrize(

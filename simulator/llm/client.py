@@ -137,7 +137,7 @@ class Question:
         body: dict[str, Any] = {
             "model": config.model,
             "messages": [{"role": role, "content": content} for role, content in self.messages],
-            config.token_limit.value: config.max_tokens,
+            config.token_limit.value: config.answer_tokens,
         }
         if config.temperature is not None:
             body["temperature"] = config.temperature

@@ -101,9 +101,12 @@ class EndpointConfig:
             raise ValueError("simulator.api_key_env must be the name of an environment variable, got something else (not shown)")
         if self.max_backoff_s < self.first_backoff_s:
             raise ValueError(f"simulator.max_backoff_s must be >= simulator.first_backoff_s, got {self.max_backoff_s!r}")
-        if self.max_tokens is None:
-            self.max_tokens = 800 if self.answer_format == AnswerFormat.JSON_SCHEMA else 4000
         self.extra()
+
+    @property
+    def answer_tokens(self) -> int:
+        """`max_tokens`, or its default."""
+        return self.max_tokens or (800 if self.answer_format == AnswerFormat.JSON_SCHEMA else 4000)
 
     def extra(self) -> dict[str, Any]:
         """`extra_body`, parsed."""
