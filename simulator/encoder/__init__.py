@@ -32,6 +32,9 @@ def make() -> EncoderListener:
 class EncoderListener:
     """Reads replies with a `Hearing`."""
 
+    BATCH = 8
+    """Replies of like length that are read together; more cost more each."""
+
     def __init__(self, hearing: Hearing) -> None:
         self.hearing = hearing
         self._waiting: list[tuple[Dialogue, str, asyncio.Future[Reading]]] = []
@@ -71,10 +74,11 @@ class EncoderListener:
     def read_all(self, replies: Sequence[tuple[Dialogue, str]]) -> list[Reading]:
         """One reading for each reply, in order."""
         readings = [self._without_network(*one) for one in replies]
-        unread = [k for k, reading in enumerate(readings) if reading is None]
-        if unread:
-            found = self.hearing.probabilities([replies[k][0].said() for k in unread], [replies[k][1] for k in unread])
-            for k, (answers, taken_up) in zip(unread, found, strict=True):
+        unread = sorted((k for k, reading in enumerate(readings) if reading is None), key=lambda k: len(replies[k][1]))
+        for start in range(0, len(unread), self.BATCH):
+            batch = unread[start : start + self.BATCH]
+            found = self.hearing.probabilities([replies[k][0].said() for k in batch], [replies[k][1] for k in batch])
+            for k, (answers, taken_up) in zip(batch, found, strict=True):
                 readings[k] = self._reading(replies[k][0], answers, taken_up)
         return [reading for reading in readings if reading is not None]
 
