@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from analysis.endpoints import Look
 from analysis.evaluated import is_evaluation
+from analysis.judged import judged_looks
 from analysis.page import render
 from analysis.plots import FOLDER, FULL, SMALL, WIDE, Dots, Figure, Line, bars, curves, dot_rows, heat_map, shaded_dots, write_figures
 from analysis.runs import EVALUATION, REPORT, TRANSCRIPTS, Decision, Group, Run, by_time, in_words, read_run
@@ -113,8 +114,8 @@ def write_report(run_folder: Path) -> Path:
     held_out, (groups, decided) = BeforeAfter.read(run.evaluation()), run.teaching()
     drawn = [line_figure(run, curve) for curve in CURVES]
     drawn += [*held_out_figures(run, held_out.looks), issued_figure(groups, decided), intentions_figure(groups)]
-    # Only a finished run has scores.
-    drawn += [figure for figure in (scores_figure(run),) if figure.draw is not None]
+    # Only a finished run has scores, and only one with a second listener has two curves.
+    drawn += [figure for figure in (scores_figure(run), judges_figure(run)) if figure.draw is not None]
     own = [curve for curve in (AIM, STEERING) if all(run.series(key).values for key in curve.keys.values())]
     drawn += [line_figure(run, curve, size=(FULL[0], SMALL[1])) for curve in own]
     write_figures(run.folder, drawn)
@@ -283,6 +284,25 @@ def held_out_figures(run: Run, looks: Sequence[Look]) -> list[Figure]:
             nothing="A finished run has these.",
         ),
     ]
+
+
+def judges_figure(run: Run) -> Figure:
+    """The held-out score by the listener of training and by the second one, over tokens; undrawn without a second one."""
+    seen = judged_looks(run.evaluation())
+    second = seen[-1].by if seen else "another"
+    tokens = [look.policy_tokens for look in seen]
+    lines = [Line("of training", tokens, [look.score for look in seen]), Line(second, tokens, [look.second for look in seen])]
+    gap = f" The gap went from {seen[0].gap:+.1f} to {seen[-1].gap:+.1f} points." if len(seen) > 1 else ""
+    return Figure(
+        name="judges",
+        title="Score by two listeners",
+        draw=curves(lines, x_label="policy tokens", y_range=(0.0, 100.0), noisy=False) if seen else None,
+        caption=f"The same dialogues of the small grid, heard by the listener of training and by {second}. "
+        f"Where the first curve rises alone, the policy pleases only the listener that it trains with.{gap}",
+        header=("step", "policy_tokens", "score", "second", "gap"),
+        rows=[(look.step, look.policy_tokens, look.score, look.second, look.gap) for look in seen],
+        size=(FULL[0], SMALL[1]),
+    )
 
 
 def issued_figure(groups: Sequence[Group], decided: Sequence[Decision] = ()) -> Figure:

@@ -24,13 +24,13 @@ from simulator.settings import setting
 from simulator.version import recorded_world
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
-EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
+EVALUATION, REPLIES, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "replies.jsonl", "summary.json", "report.html", "transcripts.html"
 RUNS = "runs"
 """The folder of all runs, next to the checkout's packages."""
 OF_A_MACHINE = (
     *("cluster.", "checkpoint.", "resume", "runs"),
     *(f"simulator.{name}" for name in DECIDE_NOTHING),
-    *(f"simulator.server.{name}" for name in DECIDE_NOTHING),
+    *(f"{group}.server.{name}" for group in ("simulator", "evaluation") for name in DECIDE_NOTHING),
     *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s", "policy.gpu_memory_share"),
     *("learner.micro_batch_", "learner.logit_chunk_mb", "learner.gradient_checkpointing"),
     *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),

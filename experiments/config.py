@@ -28,6 +28,7 @@ from curriculum import TEACHERS
 from curriculum.collapse.history import CollapseConfig
 from experiments.callbacks import CALLBACKS
 from experiments.errors import ConfigError
+from experiments.second_listener import Choice, other_listener, second_user
 from policy.config import (
     ALGORITHM_CONFIGS,
     ClusterConfig,
@@ -41,6 +42,7 @@ from policy.config import (
 )
 from policy.prior import EMBEDDED, PriorConfig
 from simulator.listener import ListenerKind, Register
+from simulator.llm.config import EndpointConfig
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
 from simulator.settings import SETTINGS, leaves, message, setting
@@ -97,6 +99,11 @@ class EvaluationConfig:
     """Of the policy; 0 is greedy. As in training by default, so that what is evaluated is what is trained."""
     split: Literal["heldout", "sealed"] = "heldout"
     """Scenarios that training never sees: `heldout` during development, `sealed` once, for a confirmatory result."""
+    listener: Choice | None = None
+    """A second listener, which hears the same dialogues again: `rule`, `model`, or `none`. Unset, one other than the user's that needs no
+    server, where there is one; none for the embedded policy in its own language."""
+    server: EndpointConfig | None = None
+    """The servers of `listener: model` (`urls`, `model`, ...)."""
 
     def __post_init__(self) -> None:
         if not self.strictness or not are_distinct(self.strictness) or not all(0.0 <= value <= 1.0 for value in self.strictness):
@@ -186,11 +193,20 @@ class ExperimentConfig:
     teacher: Any = None
     """Settings of the teacher, by `teacher.kind`."""
 
+    @property
+    def second_listener(self) -> Choice:
+        """Of held-out dialogues: `evaluation.listener`, or its default."""
+        if self.evaluation.listener is not None:
+            return self.evaluation.listener
+        speaks_world = self.policy.is_embedded and getattr(self.simulator, "register", None) is Register.WORLD
+        return "none" if speaks_world else other_listener(self.simulator)
+
     def __post_init__(self) -> None:
         """Fills in defaults that depend on other groups, and refuses groups that contradict each other."""
         policy, rollout, learner, algorithm, user = self.policy, self.rollout, self.learner, self.algorithm, self.simulator
         if isinstance(user, RuleUserConfig) and user.register is None:
             user.register = Register.WORLD if policy.is_embedded and user.listener is ListenerKind.RULE else Register.OPEN
+        second_user(user, self.second_listener, self.evaluation.server)
         if policy.prior.thinking is None:
             policy.prior.thinking = policy.thinking
         if learner.recompute_logprobs is None:
@@ -259,6 +275,8 @@ MAY_CHANGE = ("budget.", "teacher.trace", "simulator.profiles", "simulator.heldo
 """Prefixes of settings that a resumed run may change. With `learner.lr_end` below 1, earlier step sizes followed the old budget. Files may
 move; their contents are compared by `experiments.resume`."""
 
+SERVERS = ("simulator", "simulator.server", "evaluation.server")
+"""Groups that may hold the settings of servers."""
 FOLDER = Path(__file__).parent
 
 
@@ -377,7 +395,7 @@ def compose(base: Mapping[str, Any], overrides: Mapping[str, Any], *, experiment
         plain: Any = OmegaConf.to_container(OmegaConf.create(laid_over(base, overrides)), resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"settings must refer to settings that exist, got {' '.join(str(error).split())}") from error
-    for asked in (setting(plain, "simulator", {}), setting(plain, "simulator.server", {})):
+    for asked in (setting(plain, name, {}) for name in SERVERS):
         if isinstance(asked, dict) and isinstance(asked.get("extra_body"), Mapping):
             asked["extra_body"] = json.dumps(asked["extra_body"], ensure_ascii=False)
     for group, default in DEFAULT_KINDS.items():
@@ -449,7 +467,7 @@ def names_of(settings: type, prefix: str = "", *, of: type | None = None) -> lis
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """Nested settings from `a.b=value` words. Values are YAML; where the setting is text they are taken as written, unless quoted."""
     # Text, or what begins like this.
-    structured = {"arms": "[", "seeds": "[", "simulator.extra_body": "{", "simulator.server.extra_body": "{"}
+    structured = {"arms": "[", "seeds": "[", **dict.fromkeys((f"{of}.extra_body" for of in SERVERS), "{")}
     words = []
     for word in overrides:
         name, equals, value = word.partition("=")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.endpoints import area_of, grades_of, looks
+from analysis.judged import SECOND, gap_of, is_heard
 from analysis.runs import EVALUATION, read_lines
 from analysis.stats import mean_interval
 from analysis.transcripts import CutShort
 from experiments.callbacks import TRIES, Callback
 from experiments.config import EvaluationConfig, ExperimentConfig
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
+from experiments.second_listener import SecondListener, too_many_unheard
 from experiments.tasks import grid_tasks, spread
 from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, UserSimulator
@@ -86,6 +88,14 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
     }
 
 
+def summarise_second(lines: Iterable[Mapping[str, Any]], *, seed: int = 0) -> dict[str, Any]:
+    """The score by the second listener and its gap to that of training, of lines of `evaluation.jsonl`; NaN where too few were heard."""
+    valid = [line for line in lines if line["outcome"] != Outcome.ERROR]
+    heard = [line for line in valid if "final" in (line.get(SECOND) or {})] if is_heard(valid) else []
+    summary = summarise([replace(Graded.of_line(line), emotion=line[SECOND]["final"]) for line in heard], seed=seed)
+    return {name: summary[name] for name in ("score", "score_ci95", "by_strictness", "n_dialogues")} | gap_of(heard, seed=seed)
+
+
 def worst_cell(graded: Sequence[Graded]) -> float:
     """Mean final emotion in the worst cell of hidden intention x difficulty band; NaN of nothing.
 
@@ -129,6 +139,7 @@ class HeldOutEvaluation:
         callbacks: may ask for further dialogues.
         max_error_share: of a grid's dialogues, in [0, 1]: how many may break. One always may.
         should_stop: asked between chunks; a yes abandons the evaluation, which then leaves no trace.
+        second: hears the same dialogues again.
     """
 
     CHUNK = 64
@@ -144,6 +155,7 @@ class HeldOutEvaluation:
         callbacks: Iterable[Callback] = (),
         max_error_share: float = 0.05,
         should_stop: Callable[[], bool] = lambda: False,
+        second: SecondListener | None = None,
     ) -> None:
         self.scenarios = spread(bank.scenarios(Split(config.split)), config.num_scenarios)
         self.during = grid_tasks(spread(self.scenarios, config.during_scenarios), config.strictness)
@@ -151,6 +163,9 @@ class HeldOutEvaluation:
         for callback in callbacks:
             self.full = list(callback.evaluation_tasks(self.full, self.during))
         self._temperature, self._max_error_share, self._should_stop = config.temperature, max_error_share, should_stop
+        self._second = second
+        self.why_unheard = ""
+        """Why the second listener has no score of the latest grid; empty where it has, or there is none."""
         self.cut_short = cut_short([])
         """Of the latest grid."""
 
@@ -188,6 +203,17 @@ class HeldOutEvaluation:
                 f"the first:\n{next((dialogue.error for dialogue in broken if dialogue.error), '')}"
             )
 
+        again = iter(list[dict[str, Any]]())
+        if self._second:
+            sound = [group.rollouts[0].dialogue for group in groups if group.rollouts[0].dialogue.outcome is not Outcome.ERROR]
+            spent = self._second.cost
+            heard = self._second.hear(sound, should_stop=self._should_stop)
+            state.simulator_cost += self._second.cost - spent
+            if heard is None:
+                return None
+            self.why_unheard = too_many_unheard(heard)
+            again = iter(heard)
+
         during = {task.uid for task in self.during}
         facts = {"look": state.num_evaluations, "policy_tokens": state.policy_tokens, "grid": "full" if full else "during"}
         lines, grades = [], []
@@ -197,6 +223,8 @@ class HeldOutEvaluation:
             # `in_during` marks dialogues that the smaller grid has too, so that curves compare equal grids.
             what = {"uid": task.uid, "strictness": task.strictness, "in_during": task.uid in during}
             extra = {**thoughts_of(rollout), **({TRIES: emotions} if further else {})}
+            if self._second and rollout.dialogue.outcome is not Outcome.ERROR:
+                extra[SECOND] = next(again)
             lines.append(dialogue_record(rollout.dialogue, **facts, **extra, **what))
             grades.append(Graded.of(rollout.dialogue, strictness=task.strictness))
         recorder.evaluation(state.step, lines)
@@ -204,7 +232,12 @@ class HeldOutEvaluation:
         summaries = {"during": summarise([grade for task, grade in zip(tasks, grades, strict=True) if task.uid in during])}
         if full:
             summaries["full"] = summarise(grades)
-        recorder.scalars(state.step, {f"eval/{grid}_{key}": summary[key] for grid, summary in summaries.items() for key in self.SHOWN})
+        scalars = {f"eval/{grid}_{key}": summary[key] for grid, summary in summaries.items() for key in self.SHOWN}
+        if self._second:
+            for grid in summaries:
+                found = summarise_second([line for line in lines if grid == "full" or line["in_during"]])
+                scalars |= {f"eval/{grid}_second_listener": found["score"], f"eval/{grid}_judge_gap": found["gap"]}
+        recorder.scalars(state.step, scalars)
         return summaries["full" if full else "during"]
 
     def reference(self, user: UserSimulator, *, max_turns: int) -> dict[str, float]:
@@ -226,13 +259,18 @@ class HeldOutEvaluation:
 def start_and_end(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Held-out summaries before training and at the end, each with the area under the curve up to it."""
     lines = list(read_lines(folder / EVALUATION))
-    full: dict[int, list[Graded]] = {}
+    full: dict[int, list[Mapping[str, Any]]] = {}
     for line in lines:
         if line["grid"] == "full":
-            full.setdefault(line["step"], []).append(Graded.of_line(line))
+            full.setdefault(line["step"], []).append(line)
     seen = looks(grades_of(lines))
-    start = {**summarise(full[min(full)] if full else []), "auc": area_of(seen[:1])}
-    end = {**summarise(full[max(full)] if len(full) > 1 else []), "auc": area_of(seen)}
+
+    def described(played: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        second = {SECOND: summarise_second(played)} if any(SECOND in line for line in played) else {}
+        return summarise(list(map(Graded.of_line, played))) | second
+
+    start = {**described(full[min(full)] if full else []), "auc": area_of(seen[:1])}
+    end = {**described(full[max(full)] if len(full) > 1 else []), "auc": area_of(seen)}
     return start, end
 
 

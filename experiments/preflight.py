@@ -85,6 +85,7 @@ def check_needs(config: ExperimentConfig) -> None:
         check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
         bank = make_bank(config.simulator)
         check_servers(config.simulator)
+        check_servers(config.evaluation, "evaluation")
         if not bank.scenarios(Split(config.evaluation.split)):
             raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 

@@ -16,8 +16,9 @@ from typing import ClassVar
 
 from tqdm import tqdm
 
+from analysis.judged import SECOND, gap_alarm
 from analysis.report import write_report
-from analysis.runs import CONFIG, SUMMARY, read_summary
+from analysis.runs import CONFIG, EVALUATION, SUMMARY, read_lines, read_summary
 from analysis.text import with_interval
 from analysis.transcripts import CutShort
 from experiments.build import Components, build
@@ -31,10 +32,12 @@ from experiments.resume import check_initial_weights, check_records
 from experiments.run_folder import closing_words, settings_text, summarise_run
 from experiments.run_lock import Interruption, begin, only_writer
 from experiments.run_state import RunState
+from experiments.second_listener import SecondListener, keep_replies, second_user
 from experiments.train import TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from policy.files import why_full
 from simulator.files import ExitCode, as_clock
+from simulator.rule_user import RuleUser
 from simulator.settings import setting
 from simulator.user import endpoint_of
 from simulator.version import world_of
@@ -99,12 +102,15 @@ class RunLoop:
         self.training = TrainingRun(config, components, self.recorder, state)
         self.recorder.listeners += [partial(callback.on_metrics, self.training) for callback in config.callbacks.values()]
         self.progress = Progress(folder, fraction=self.training.budget_fraction())
+        second = second_user(config.simulator, config.second_listener, config.evaluation.server)
+        self._second_world = world_of(second) if second else ""
         self.heldout = HeldOutEvaluation(
             config.evaluation,
             components.bank,
             callbacks=config.callbacks.values(),
             max_error_share=config.rollout.max_error_share,
             should_stop=lambda: interruption.requested,
+            second=SecondListener(RuleUser(second)) if second else None,
         )
         self._saved: tuple[int, int] | None = None
         self._warned_cut_short: set[str] = set()
@@ -174,6 +180,12 @@ class RunLoop:
         played = f"{summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s"
         self.progress.say(f"step {self.state.step:>4}  held-out {with_interval(summary)}  {played}")
         self.warn_cut_short(self.heldout.cut_short, of="held-out dialogues")
+        if self.heldout.why_unheard:
+            self.progress.say(f"WARNING at step {self.state.step}: {self.heldout.why_unheard}")
+        if self._second_world and (alarm := gap_alarm(read_lines(self.folder / EVALUATION))):
+            self.state.alarms.append(asdict(alarm))
+            self.recorder.alarm(alarm.step, f"**{alarm.name}**: {alarm.message}")
+            self.progress.say(f"ALARM {alarm.name} at step {alarm.step}: {alarm.message}")
         return True
 
     def warn_cut_short(self, found: CutShort, *, of: str) -> None:
@@ -233,6 +245,7 @@ class RunLoop:
             "simulator_calls": state.simulator_calls,
             **({"simulator_cost": state.simulator_cost} if state.simulator_cost else {}),
             "world": world_of(config.simulator),
+            **({SECOND: self._second_world} if self._second_world else {}),
             "algorithm": config.algorithm.kind,
             "teacher": config.teacher.kind,
             "errors": self.components.errors.counts(),
@@ -243,6 +256,8 @@ class RunLoop:
         for callback in config.callbacks.values():
             summary |= callback.at_end(self.training, summary)
         self.recorder.summary(summary)
+        if self._second_world or not config.policy.is_embedded:
+            keep_replies(self.folder, seed=config.seed)
         report = None
         try:
             report = write_report(self.folder)

@@ -1,4 +1,4 @@
-"""Plays replies that somebody else wrote to the users whom they were written for."""
+"""Plays replies that somebody else wrote to the users whom they were written for, and hears recorded dialogues again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import asyncio
 import json
 import random
 import re
+import statistics
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import Appraisal
+from simulator.explain import recorded_config
 from simulator.files import ExitCode, check_out, progress, read_jsonl, write_whole
 from simulator.listener import ListenerKind, Register, read_by_rule
 from simulator.llm.client import SimulatorError, check_endpoints
@@ -46,6 +49,21 @@ async def play_replies(user: RuleUser, scenario: Scenario, difficulty: Difficult
     return dialogue
 
 
+async def rehear(dialogue: Dialogue, user: RuleUser) -> Dialogue:
+    """A recorded dialogue as this user hears it: the recorded words, with readings and emotions of its own.
+
+    It ends where the user would have ended it. One that the user would have continued ends with its last reply (MAX_TURNS).
+    """
+    heard = replace(dialogue, turns=dialogue.turns[:1], outcome=None)
+    for _, reply, recorded in dialogue.answered():
+        reaction = await user.react(heard, reply)
+        said = Turn(speaker=Speaker.AGENT, text=reply)
+        heard = heard.then(said, replace(reaction.turn, text=recorded.text), outcome=reaction.outcome)
+        if heard.outcome is not None:
+            return heard
+    return heard.then(outcome=Outcome.TRUNCATED if dialogue.outcome is Outcome.TRUNCATED else Outcome.MAX_TURNS)
+
+
 def as_heard(dialogue: Dialogue, register: Register) -> dict[str, Any]:
     """Emotions, changes and readings after each reply, and the final emotion."""
     answers = [answer for _, _, answer in dialogue.answered()]
@@ -69,8 +87,11 @@ def text_of(reply: Any) -> str:
     return text
 
 
-def listening(options: argparse.Namespace) -> tuple[RuleUserConfig, Difficulty]:
+def listening(options: argparse.Namespace, **rule: Any) -> tuple[RuleUserConfig, Difficulty]:
     """The settings of the user that the options of `listener_options` ask for, and the difficulty.
+
+    Args:
+        rule: further settings.
 
     Raises:
         ValueError: they do not go together, or the server cannot be used.
@@ -78,7 +99,7 @@ def listening(options: argparse.Namespace) -> tuple[RuleUserConfig, Difficulty]:
     is_model = options.listener == ListenerKind.MODEL
     try:
         server = EndpointConfig(**flag_settings(options, "listener")) if is_model else None
-        config = RuleUserConfig(register=Register(options.register), listener=ListenerKind(options.listener), server=server)
+        config = RuleUserConfig(register=Register(options.register), listener=ListenerKind(options.listener), server=server, **rule)
         difficulty = Difficulty.along(options.strictness)
         if server:
             check_endpoints(server, *first_question(server))
@@ -93,17 +114,29 @@ def listening(options: argparse.Namespace) -> tuple[RuleUserConfig, Difficulty]:
 def hear_file(options: argparse.Namespace) -> int:
     """The command `hear`."""
     check_out(options.out)
-    config, difficulty = listening(options)
+    # Recorded dialogues are felt by the rule of their run.
+    recorded = recorded_config(options.file).get("simulator") or {}
+    rule = {name: recorded[name] for name in ("momentum", "quantise") if recorded.get(name) is not None}
+    config, difficulty = listening(options, **rule)
     register = Register(options.register)
     user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
-    bank, ids, dialogues = every_scenario(), list[Any](), list[Player]()
+    bank, ids, dialogues, finals = every_scenario(), list[Any](), list[Player](), list[int | None]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
         try:
-            scenario, replies = bank.scenario(record["scenario_id"]), [text_of(reply) for reply in record["replies"]]
+            scenario = bank.scenario(record["scenario_id"])
+            if "turns" in record:
+                dialogue = Dialogue.from_dict(record, scenario=scenario)
+                dialogue.require_feelings()
+                finals.append(dialogue.emotion)
+                dialogues.append(partial(rehear, dialogue, user))
+            else:
+                replies = [text_of(reply) for reply in record["replies"]]
+                finals.append(None)
+                dialogues.append(partial(play_replies, user, scenario, difficulty, replies, seed=options.seed))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{options.file} line {number} must hold id, scenario_id and replies, got {error}") from None
+            wanted = "id, scenario_id and replies, or a recorded dialogue"
+            raise ValueError(f"{options.file} line {number} must hold {wanted}, got {error}") from None
         ids.append(record.get("id", number))
-        dialogues.append(partial(play_replies, user, scenario, difficulty, replies, seed=options.seed))
     played = asyncio.run(all_at_once(dialogues))
     lines = [
         {"id": one, **({"error": str(heard)} if isinstance(heard, SimulatorError) else as_heard(heard, register))}
@@ -114,6 +147,10 @@ def hear_file(options: argparse.Namespace) -> int:
         write_whole(options.out, text)
     else:
         print(text, end="")
+    pairs = [(final, line["final"]) for final, line in zip(finals, lines, strict=True) if final is not None and "final" in line]
+    if pairs:
+        was, now = map(statistics.fmean, zip(*pairs, strict=True))
+        print(f"{len(pairs)} recorded dialogues: mean final emotion {was:.1f} as recorded, {now:.1f} heard again", file=sys.stderr)
     if failed := sum("error" in line for line in lines):
         print(f"error: the model gave no usable reading in {failed} of {len(lines)} dialogues; their lines say why", file=sys.stderr)
     return ExitCode.FAILED if failed else ExitCode.FINISHED

@@ -215,8 +215,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "--preset", choices=("training", "sage"), help="the rule: skills and difficulty, or the one fitted on SAGE's users (training)"
     )
 
-    hear = commands.add_parser("hear", help="play replies that somebody wrote to the users of a file, and say how each was heard and felt")
-    hear.add_argument("file", type=Path, metavar="FILE", help='JSONL, each line {"id", "scenario_id", "replies": [...]}')
+    hear = commands.add_parser(
+        "hear", help="play replies that somebody wrote, or hear recorded dialogues again, and say how each reply was heard and felt"
+    )
+    line = 'JSONL, each line {"id", "scenario_id", "replies": [...]} or a recorded dialogue, such as those in a run\'s replies.jsonl'
+    hear.add_argument("file", type=Path, metavar="FILE", help=line)
     hear.add_argument(
         "--facts",
         choices=("as_asked", "in_order"),

@@ -32,6 +32,8 @@ def message(error: Exception, group: str = "") -> str:
     if first["type"] == "value_error":
         said, inner = str(first["ctx"]["error"]), ".".join(map(str, first["loc"]))
         # The settings of servers say `simulator.`, also as the part `simulator.server` of another user.
+        if inner == "evaluation.server":
+            return said.replace("simulator.", f"{inner}.")
         return said.replace("simulator.", f"simulator.{inner}.") if inner and (group or error.title) == "simulator" else said
     rule = re.sub("^[A-Z][a-z]+ should", "must", first["msg"])
     rule = rule.replace("a dictionary or an instance of", "set by its parts, those of")

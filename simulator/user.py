@@ -73,8 +73,11 @@ def first_question(endpoint: EndpointConfig) -> tuple[Question, Callable[[str], 
     return ModelListener(endpoint).question(dialogue, reply)
 
 
-def check_servers(config: Any) -> None:
-    """Refuses a user whose servers or encoder cannot be used; it asks each server.
+def check_servers(config: Any, group: str = "simulator") -> None:
+    """Refuses a user or an evaluation whose servers or encoder cannot be used; it asks each server.
+
+    Args:
+        group: of the settings.
 
     Raises:
         ValueError: with the name of the setting.
@@ -86,7 +89,7 @@ def check_servers(config: Any) -> None:
     try:
         check_endpoints(endpoint, *first_question(endpoint))
     except ValueError as error:
-        raise ValueError(str(error) if endpoint is config else str(error).replace("simulator.", "simulator.server.")) from None
+        raise ValueError(str(error) if endpoint is config else str(error).replace("simulator.", f"{group}.server.")) from None
 
 
 def contents_of(config: Any) -> dict[str, str]:
