@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
@@ -113,9 +114,12 @@ def _agreements(reply: str, claims: tuple[str, ...]) -> tuple[str, ...]:
 
     def is_own(before: str) -> bool:
         """Whether the words before an expression leave it the agent's own view."""
-        return not (denied if own.search(before) else excused).search(before)
+        if (view := own.search(before)) is None:
+            return not excused.search(before)
+        return not denied.search(before) and not excused.search(before[view.end() :])
 
-    for number, sentence in enumerate(lexicon().sentences(normalized(reply[: Lexicon.MAX_READ], "en"))):
+    words = "".join(c for c in reply[: Lexicon.MAX_READ] if unicodedata.category(c) != "So")  # a smiley ends no sentence
+    for number, sentence in enumerate(lexicon().sentences(normalized(words, "en"))):
         if sentence.rstrip().endswith("?"):
             continue
         # A clause that begins with "that" belongs to the verb before the comma.

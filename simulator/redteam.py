@@ -208,6 +208,8 @@ async def search(
             chance = random.Random(f"{seed}|{scenario.scenario_id}")
             others = [sentence for of, text in sensible if of != scenario.scenario_id for sentence in sentences_of(text)]
             frames = [sentence for sentence in others if 4 <= len(sentence) <= 20]
+            if not frames:
+                raise ValueError("--replies must hold sentences of 4 to 20 words to other users, got none")
             words = sorted({word for sentence in frames for word in content_of(sentence)})
             told = [scenario.opening, *(fact.text for fact in scenario.facts)]
             sense = Sense([text for _, text in sensible] + told)

