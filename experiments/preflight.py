@@ -14,6 +14,7 @@ from experiments.config import ExperimentConfig, defaults_of, own_file, to_plain
 from experiments.errors import ConfigError, refusing
 from experiments.resume import check_resumable
 from experiments.run_lock import check_no_writer
+from experiments.second_listener import second_user
 from policy.config import LearnerConfig, check_lora, require_plain_python
 from policy.engine.factory import check_capacity, check_weight_files, gpu_number, num_gpus
 from simulator.scenario import Split
@@ -85,7 +86,7 @@ def check_needs(config: ExperimentConfig) -> None:
         check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
         bank = make_bank(config.simulator)
         check_servers(config.simulator)
-        check_servers(config.evaluation, "evaluation")
+        check_servers(second_user(config.simulator, config.second_listener, config.evaluation.server), "evaluation")
         if not bank.scenarios(Split(config.evaluation.split)):
             raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, honest, serving, status, text
+from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completion, garbage, honest, serving, status, text
 from pages import dialogues_on
 
 from analysis.__main__ import main as analysis
@@ -254,6 +254,31 @@ def test_a_model_judges_dialogues_with_a_user_that_a_model_plays(tmp_path):
     assert unjudged["capabilities"] == {"by": None, "why_not": "no --judge-model was named"}
 
 
+def test_a_second_listener_hears_the_same_dialogues_again(tmp_path, capsys):
+    schema = {"sense": "none", "tone": "plain", "strategies": [], "taken_up": [], "comes_back": False}
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=answer(**schema))) as other:
+        listener = ("--listener", "model", "--listener-url", other.url, "--listener-model", "m", "--cache", str(tmp_path / "c"))
+        code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *ONE, *listener)
+    again = found["second_listener"]
+    assert code == 0 and again["n_dialogues"] == 1 and again["unheard"] == 0 and again["world"] == f"{world_name('open')}-heard-by-m"
+    # To a listener who understands nothing no reply does good.
+    assert again["score"] < 40 < found["score"] and again["gap"] == found["score"] - again["score"]
+    assert "heard-by-m" in capsys.readouterr().out and found["usage"]["listener"]["calls"] > 0
+
+
+def test_one_that_reads_too_little_has_no_score(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent:
+        listener = ("--listener", "none", "--user", "rule")
+        _, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *ONE, *listener)
+        assert "second_listener" not in found
+        with serving(FakeEndpoint(answer(sense="all", tone="plain", strategies=[], taken_up=[], comes_back=False))) as other:
+            other.always = text("no reading")
+            asked = ("--listener-url", other.url, "--listener-model", "m", "--listener-retries", "0", "--cache", "off")
+            _, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *ONE, "--listener", "model", *asked)
+    again = found["second_listener"]
+    assert again["unheard"] == 1 and again["score"] is None and "gave no usable reading in 1 of 1" in again["why"]
+
+
 def interrupting(*signals: int, when: Behaviour, behave: Behaviour) -> Behaviour:
     """Sends the signals to this process at the first request that meets `when`."""
     waiting = list(signals)
@@ -362,6 +387,9 @@ def test_an_evaluation_has_one_writer(tmp_path, capsys, monkeypatch):
         (("L1", "--temperature", "0.5"), "--temperature goes with"),
         (("L1", "--strictness", "1.2"), "--strictness must hold values in [0, 1]"),
         (("L1", "--samples", "2"), "--samples must be 1"),
+        (("L1", "--listener", "model"), "--listener-model must name the model"),
+        (("L1", "--register", "open", "--listener", "rule"), "--listener must be another one than the user's own, rule"),
+        (("L1", "--listener-model", "m"), "--listener-model goes with --listener model"),
         (("L1", "--judge-model", "m"), "--judge-model goes with --user llm"),
         (("L1", "--profiles", "gone.jsonl"), "--profiles: gone.jsonl"),
         (("L1", "--out", "/proc/x", "--dry-run"), "--out must be a folder that can be written"),

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import yaml
 
 from analysis.evaluated import AGENT_JSON, FORMAT, RELIABILITY, in_words, is_same_agent, read_object, read_probe
+from analysis.judged import SECOND
 from analysis.runs import CONFIG, METRICS, PROVENANCE, RUNS, read_config
 from analysis.stats import Estimate
 from experiments.agents.agent import (
@@ -34,21 +36,23 @@ from experiments.agents.players import AgentDialogue, DialogueStore, ModelPlayer
 from experiments.agents.scores import best_of_k, count_errors, length_control, report, scores, under_pressure
 from experiments.config import EvaluationConfig, are_distinct
 from experiments.errors import ConfigError, refusing
+from experiments.evaluation import summarise_second
 from experiments.preflight import check_writable
-from experiments.recorder import cut_back
+from experiments.recorder import cut_back, dialogue_record
 from experiments.run_folder import git_commit, versions
 from experiments.run_lock import Interruption, begin, check_no_writer, only_writer
+from experiments.second_listener import Choice, SecondListener, other_listener, second_user, too_many_unheard
 from experiments.tasks import EvaluationTask, grid_tasks, spread
 from simulator.dialogue import Counts, Outcome, UserSimulator
 from simulator.files import ExitCode, ended, jsonable, write_whole
-from simulator.listener import Register
+from simulator.listener import ListenerKind, Register
 from simulator.llm.client import HELLO, Endpoints, check_endpoints
 from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUserConfig
 from simulator.options import FLAGS, flag_settings, in_options, of_judge
 from simulator.pressure import load_pressure, pressure_hash
-from simulator.rule_user import Preset, RuleUserConfig
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage.formats import read_profiles
 from simulator.sage.user import NativeUser
 from simulator.scenario import VANILLA, Scenario, Split
@@ -181,7 +185,7 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of facts of the built-in world")
         if options.samples > 1 and (agent.kind == "scripted" or options.temperature == 0.0 or options.no_seed):
             raise ConfigError("--samples must be 1 with a scripted agent, --temperature 0 or --no-seed, which repeat their dialogues")
-        judge_config = judge_config_of(options)
+        judge_config, second_config = judge_config_of(options), second_config_of(options, setting.user_config)
         folder = output_folder(options, agent)
         config = config_of(options, agent, setting)
         check_same_evaluation(folder, config)
@@ -216,6 +220,10 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
             system = agent.system_prompt(options.system)
             speaker = AGENTS[agent.source] if agent.kind == "scripted" else ServerAgent(servers[-1][1], system=system)
             player = TextPlayer(speaker, user, max_turns=setting.max_turns, seed=options.seed)
+        if second_config and second_config.server:
+            with naming_options(of_listener):
+                check_endpoints(second_config.server, *first_question(second_config.server))
+        second = SecondListener(RuleUser(second_config)) if second_config else None
     begin(folder, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     with only_writer(folder), Interruption() as interruption:
         # Dialogues that broke, and a torn last line, are played again.
@@ -226,12 +234,14 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
             store, missing, player, judge, concurrency=concurrency, seed=options.seed, should_stop=lambda: interruption.requested
         )
         everything, estimates, about_judge = asyncio.run(work)
+        heard_again = hear_again(everything, second, should_stop=lambda: interruption.requested) if second else {}
         earlier = read_object(folder / AGENT_JSON) if (folder / AGENT_JSON).is_file() else {}
         usage: dict[str, Counter[str]] = {who: Counter(used) for who, used in earlier.get("usage", {}).items()}
         for who, counts in (
             ("agent", player.counts() if player else {}),
             ("user", user.counts() if isinstance(user, Counts) else {}),
             ("judge", judge.endpoints.counts if judge else {}),
+            ("listener", second.user.counts() if second else {}),
         ):
             if used := {name: value for name, value in counts.items() if value}:
                 usage.setdefault(who, Counter()).update(used)
@@ -245,6 +255,7 @@ def run_evaluation(options: argparse.Namespace) -> ExitCode:
             judge=about_judge if setting.user_kind == "llm" else {},
             usage=usage,
         )
+        described |= heard_again
         write_whole(folder / AGENT_JSON, json.dumps(jsonable(described), indent=2, ensure_ascii=False) + "\n")
     print(report(described, folder))
     if interruption.requested:
@@ -264,6 +275,54 @@ def judge_config_of(options: argparse.Namespace) -> EndpointConfig | None:
         raise ConfigError(f"--judge-model goes with --user llm, got {options.judge_model!r}; dialogues with the rule are judged by rule")
     with naming_options(of_judge):
         return EndpointConfig(**flag_settings(options, "judge"))
+
+
+def of_listener(said: str) -> str:
+    """A complaint about the second listener or its server."""
+    for setting, option in (
+        ("evaluation.", "--"),
+        ("simulator.preset=sage", "users of profiles"),
+        ("simulator.listener=", "the user's own, "),
+    ):
+        said = said.replace(setting, option)
+    return in_options(said, "--listener-").replace("--server", "--listener-model").replace("the simulated user", "the listener")
+
+
+def second_config_of(options: argparse.Namespace, user: RuleUserConfig | LLMUserConfig) -> RuleUserConfig | None:
+    """The settings of the user that hears the dialogues again; None without a second listener."""
+    if options.listener != ListenerKind.MODEL:
+        refuse_given(options, [f"listener_{flag}" for flag in FLAGS], "goes with --listener model")
+    given = None if options.listener in (None, "none") else ListenerKind(options.listener)
+    choice: Choice = given or "none"
+    if options.listener is None and getattr(user, "register", None) is not Register.WORLD:
+        choice = other_listener(user)
+    with naming_options(of_listener):
+        server = EndpointConfig(**flag_settings(options, "listener")) if choice is ListenerKind.MODEL else None
+        config = second_user(user, choice, server)
+    if config and config.listener is ListenerKind.ENCODER:
+        try:
+            RuleUser(config).counts()
+        except ValueError as error:  # its packages are not needed for anything else here
+            if given:
+                raise ConfigError(of_listener(str(error))) from error
+            print(f"note: scored without a second listener: {error}", file=sys.stderr)
+            return None
+    return config
+
+
+def hear_again(
+    everything: Sequence[AgentDialogue], second: SecondListener, *, should_stop: Callable[[], bool]
+) -> dict[str, dict[str, Any]]:
+    """`second_listener` of `agent.json`: its score of the dialogues that did not break, and the gap; empty where it was stopped."""
+    whole = sorted((one for one in everything if not one.is_broken), key=lambda one: (one.task.uid, one.sibling))
+    heard = second.hear([one.dialogue for one in whole], should_stop=should_stop)
+    if heard is None:
+        return {}
+    lines = [
+        dialogue_record(one.dialogue, strictness=one.task.strictness, **{SECOND: found}) for one, found in zip(whole, heard, strict=True)
+    ]
+    facts = {"world": world_of(second.user.config), "unheard": sum("error" in found for found in heard), "why": too_many_unheard(heard)}
+    return {SECOND: {**facts, **summarise_second(lines)}}
 
 
 async def play_and_judge(

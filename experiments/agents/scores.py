@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis import stats
 from analysis.evaluated import AGENT_JSON, score_within
+from analysis.judged import SECOND
 from analysis.stats import NOTHING, Estimate, Sample, Z, where_nothing_varies
 from analysis.text import text, with_interval
 from analysis.transcripts import CutShort
@@ -290,6 +291,9 @@ def report(found: Mapping[str, Any], folder: Path) -> str:
             "strictness  " + "   ".join(f"{name} {cell['value']:.0f}" for name, cell in cells),
             "  success   " + "   ".join(f"{name} {cell['success_rate']['value']:.0%}" for name, cell in cells),
         ]
+        if second := found.get(SECOND):
+            shown = second["why"] or f"{with_interval(second)}   gap {text(second['gap'], '{:+.1f}')}"
+            lines.append(f"again       {shown}   ({second['world']})")
         if capable["by"]:
             shares = {name.replace("_", " "): cell["value"] for name, cell in capable.items() if isinstance(cell, dict)}
             shown = "   ".join(f"{name} {text(value, '{:.2f}')}" for name, value in shares.items())
