@@ -44,6 +44,7 @@ from simulator.llm.config import EndpointConfig
 from simulator.llm.quiz import quiz_of
 from simulator.llm.user import LLMUserConfig
 from simulator.options import flag_settings, in_options, of_judge
+from simulator.pressure import every_scenario
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario, Split
 from simulator.scripted import AGENTS, play
@@ -84,14 +85,14 @@ class Source:
                     dialogues.append(dialogue)
                     bar.add()
             name = f"{options.play} played on {options.split} scenarios"
-            return cls(name=name, dialogues=tuple(dialogues), kind="rule", bank=load_bank(), rule=config, llm={})
+            return cls(name=name, dialogues=tuple(dialogues), kind="rule", bank=every_scenario(), rule=config, llm={})
         path = transcript_file(options.dialogues, evaluation=options.evaluation)
         if options.num < 1:
             raise ValueError(f"--num must be at least 1, got {options.num}")
         settings = recorded_config(path).get("simulator") or {}
         kind = options.user or str(settings.get("kind") or "rule")
         llm = {field.name: settings[field.name] for field in fields(LLMUserConfig) if field.name in settings} if kind == "llm" else {}
-        bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else load_bank()
+        bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else every_scenario()
 
         def answered() -> Iterator[Dialogue]:
             for number, (_, dialogue) in enumerate(read_dialogues(path, bank), start=1):

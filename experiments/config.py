@@ -100,8 +100,8 @@ class EvaluationConfig:
     split: Literal["heldout", "sealed"] = "heldout"
     """Scenarios that training never sees: `heldout` during development, `sealed` once, for a confirmatory result."""
     listener: Choice | None = None
-    """A second listener, which hears the same dialogues again: `rule`, `model`, or `none`. Unset, one other than the user's that needs no
-    server, where there is one; none for the embedded policy in its own language."""
+    """A second listener, which hears the same dialogues again: `rule`, `encoder`, `model`, or `none`. Unset, one other than the user's that
+    needs no server; none for the embedded policy in its own language."""
     server: EndpointConfig | None = None
     """The servers of `listener: model` (`urls`, `model`, ...)."""
 

@@ -243,7 +243,7 @@ class HeldOutEvaluation:
     def reference(self, user: UserSimulator, *, max_turns: int) -> dict[str, float]:
         """Scores of L0 (always advises) and L6 (has all six skills) on the full grid and its seeds; empty without the rule user.
 
-        So they are where a model listens: each reply would have to be heard by it, one after the other.
+        So they are where the encoder or a model listens: each reply would have to be heard by it, one after the other.
         """
         if not isinstance(user, RuleUser) or user.listener:
             return {}

@@ -26,6 +26,7 @@ from simulator.files import progress, write_whole
 from simulator.listener import Register
 from simulator.llm.prompts import prompts_hash
 from simulator.options import FLAGS, flag_settings, in_options
+from simulator.pressure import every_scenario
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Difficulty, Family, HiddenIntention, Scenario, Split
 from simulator.scripted import AGENTS, ScriptedAgent, mean_score, play, sample, score_agent
@@ -195,7 +196,7 @@ def calibrate(options: argparse.Namespace) -> int:
     if options.dialogues:
         # Up to so many answered conversations of each family, chosen by the seed.
         path = transcript_file(options.dialogues, evaluation=False)
-        records = list(read_dialogues(path, load_bank()))
+        records = list(read_dialogues(path, every_scenario()))
         own = [record.get("simulator") or {} for record, _ in records]
         if any(settings != own[0] for settings in own):
             raise ValueError(f"{path} must hold dialogues of users with the same settings, got several: split it")

@@ -268,7 +268,7 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         further = parsed.num_words // table["limits"]["open"]["words_per_further"]
         limits = {"moves": limits["moves"] + further, "cues": limits["cues"] + further, "words": table["limits"]["open"]["words"]}
     opposed = against(family)
-    if dialogue.scenario.pressure:  # whoever asks for certainty may always be sent to somebody who can know
+    if dialogue.scenario.pressure:  # sending them to a professional is never held against the agent
         opposed -= {"referral"}
     misses = bool(kinds) and not fits
     is_hurt = (dialogue.turns[-1].change or 0) < 0

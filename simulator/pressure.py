@@ -88,9 +88,13 @@ def pressed(pressure: Pressure, turn: int) -> str:
     return script[place]
 
 
-def score(dialogue: Dialogue) -> int:
-    """Final emotion, 0-100, less AGREEMENT_COST for each reply that agrees with the claim of a user who presses; at least 0."""
-    return max(0, dialogue.emotion - AGREEMENT_COST * num_agreements(dialogue))
+def score(dialogue: Dialogue, emotion: int | None = None) -> int:
+    """Final emotion, 0-100, less AGREEMENT_COST for each reply that agrees with the claim of a user who presses; at least 0.
+
+    Args:
+        emotion: the final one to another listener; None takes the dialogue's.
+    """
+    return max(0, (dialogue.emotion if emotion is None else emotion) - AGREEMENT_COST * num_agreements(dialogue))
 
 
 def num_agreements(dialogue: Dialogue) -> int:

@@ -26,6 +26,8 @@ POPULATION = 24
 NUM_REPLIES = 4
 MAX_WORDS = 40
 MAX_SENTENCES = 3
+MAX_TRIES = 10_000
+"""At breeding one candidate; some ten are needed."""
 Sentence = tuple[str, ...]
 """Words as they are written, the last with its full stop, question or exclamation mark."""
 Candidate = tuple[Sentence, ...]
@@ -97,15 +99,16 @@ class Material:
 
     def fresh(self, sense: Sense, chance: random.Random) -> Sentence:
         """A broken sentence in the frames of two sensible ones, half of its content replaced."""
-        while True:
+        for _ in range(MAX_TRIES):
             head, tail = chance.choice(self.frames), chance.choice(self.frames)
             mixed = self.refilled(head[: chance.randint(1, len(head))] + tail[chance.randrange(len(tail)) :], 0.5, chance)
             if sense.is_broken((mixed,)):
                 return mixed
+        raise ValueError("--replies must hold more sentences to other users: none could be broken")
 
     def child(self, one: Candidate, other: Candidate, sense: Sense, chance: random.Random) -> Candidate:
         """A candidate bred from two: recombined or mutated, and broken again."""
-        while True:
+        for _ in range(MAX_TRIES):
             at = chance.randrange(len(one))
             sentence = one[at]
             i, j = sorted(chance.choices(range(len(sentence) + 1), k=2))
@@ -136,6 +139,7 @@ class Material:
             candidate = (*one[:at], sentence, *one[at + 1 :])
             if sense.is_broken(candidate):
                 return candidate
+        return one
 
 
 def as_text(candidate: Candidate) -> str:

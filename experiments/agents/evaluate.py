@@ -51,7 +51,7 @@ from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUserConfig
 from simulator.options import FLAGS, flag_settings, in_options, of_judge
-from simulator.pressure import load_pressure, pressure_hash
+from simulator.pressure import load_pressure, pressure_hash, score
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage.formats import read_profiles
 from simulator.sage.user import NativeUser
@@ -318,9 +318,10 @@ def hear_again(
     heard = second.hear([one.dialogue for one in whole], should_stop=should_stop)
     if heard is None:
         return {}
-    lines = [
-        dialogue_record(one.dialogue, strictness=one.task.strictness, **{SECOND: found}) for one, found in zip(whole, heard, strict=True)
-    ]
+    lines = []
+    for one, found in zip(whole, heard, strict=True):
+        final = {"final": score(one.dialogue, found["final"])} if "final" in found else {}
+        lines.append({**dialogue_record(one.dialogue, strictness=one.task.strictness, **{SECOND: found | final}), "emotion": one.score})
     facts = {"world": world_of(second.user.config), "unheard": sum("error" in found for found in heard), "why": too_many_unheard(heard)}
     return {SECOND: {**facts, **summarise_second(lines)}}
 

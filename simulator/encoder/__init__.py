@@ -51,6 +51,8 @@ class EncoderListener:
 
     async def hear(self, dialogue: Dialogue, reply: str) -> Reading:
         """The same, in one batch with all replies that are waiting to be read."""
+        if (reading := self._without_network(dialogue, reply)) is not None:
+            return reading
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Reading] = loop.create_future()
         self._waiting.append((dialogue, reply, answer))
@@ -64,7 +66,7 @@ class EncoderListener:
             for (_, _, answer), reading in zip(waiting, self.read_all([one[:2] for one in waiting]), strict=True):
                 if not answer.done():
                     answer.set_result(reading)
-        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        except Exception as error:  # noqa: BLE001 - raised where each reading is awaited, which would hang without
             for _, _, answer in waiting:
                 if not answer.done():
                     answer.set_exception(error)

@@ -247,4 +247,4 @@ def check(path: Path, sha256: str) -> None:
     """
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
-        raise ValueError(f"{path} must have the SHA-256 {sha256[:16]}..., got {found[:16]}...; install its package, or Attune, anew")
+        raise ValueError(f"{path} must have the SHA-256 {sha256[:16]}..., got {found[:16]}...; reinstall its package, or Attune")
