@@ -109,8 +109,8 @@ def test_collapses_are_compared_by_fishers_exact_test():
     ]
 
 
-def steer(density_ratio: float, pressure: float, growth: float) -> dict[str, object]:
-    inputs = {"density_ratio": density_ratio, "pressure": pressure, "growth": growth}
+def steer(contrast_ratio: float, pressure: float, growth: float) -> dict[str, object]:
+    inputs = {"contrast_ratio": contrast_ratio, "pressure": pressure, "growth": growth}
     return {"step": 3, "event": "decision", "decision": "steer", "ease": 0.25, **inputs}
 
 
