@@ -224,7 +224,8 @@ class Steering:
     p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
     faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
-    the bound: coins lose a fifth of their variance between even odds and one logit off (1 / cosh(1/2)^2 = 0.79). Nothing is integrated, so an effect ends with its cause.
+    the bound: coins lose a fifth of their variance between even odds and one logit off (1 / cosh(1/2)^2 = 0.79). Nothing is integrated, so
+    an effect ends with its cause.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """

@@ -65,8 +65,9 @@ class Explanation:
         """Weighs a reply that is not yet in the dialogue as the embedded user does, and keeps every number.
 
         Args:
-            reading: of the reply; None has it read by rule.
+            reading: of the reply; None asks the user's listener.
         """
+        reading = reading or RuleUser(config).reading(dialogue, reply)
         appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN, reading=reading)
         points = appraisal.points(momentum=config.momentum, quantise=config.quantise)
         weighed = weigh(dialogue, reply) if config.preset is Preset.SAGE else None

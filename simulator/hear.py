@@ -9,20 +9,22 @@ import random
 import re
 import statistics
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import Appraisal
 from simulator.explain import recorded_config
 from simulator.files import ExitCode, check_out, progress, read_jsonl, write_whole
-from simulator.listener import ListenerKind, Register, read_by_rule
+from simulator.listener import ListenerKind, Register, facts_stated, read_by_rule
 from simulator.llm.client import SimulatorError, check_endpoints
 from simulator.llm.config import EndpointConfig
 from simulator.options import flag_settings, in_options
 from simulator.pressure import every_scenario
+from simulator.reading import Reading
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import message
@@ -77,6 +79,23 @@ def as_heard(dialogue: Dialogue, register: Register) -> dict[str, Any]:
         "readings": [reading.to_dict() for reading in readings],
         "final": dialogue.emotion,
     }
+
+
+def reading_of(label: Mapping[str, Any], dialogue: Dialogue) -> Reading:
+    """What a reader labelled in a reply (`simulator/replies/`), as a reading.
+
+    Args:
+        dialogue: up to the turn that the reply answers.
+    """
+    said, facts, is_plain = dialogue.said(), dialogue.story.facts, label["tone"] == "plain"
+    stated = (facts_stated(said[turn - 1], facts) for turn in label["took_up"] if turn <= len(said))
+    return Reading(
+        strategies=tuple(label["strategies"]) if is_plain else (),
+        cues=tuple(sorted(set(chain(*stated)))),
+        clarity=label["coherence"] / 2,
+        contempt=() if is_plain else (label["tone"],),
+        ties_back=label["ties_back"],
+    )
 
 
 def text_of(reply: Any) -> str:

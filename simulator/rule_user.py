@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -23,6 +24,9 @@ from simulator.reading import Reading
 from simulator.scenario import Difficulty, Scenario
 from simulator.settings import USER_SETTINGS
 from simulator.world import read_toml
+
+if TYPE_CHECKING:
+    from simulator.phrases import Phrases
 
 
 class Preset(StrEnum):
@@ -114,8 +118,7 @@ class RuleUser:
         Args:
             reading: of the reply; None asks the listener.
         """
-        if reading is None and self.listener:
-            reading = self.listener.read(dialogue, reply)
+        reading = reading or self.reading(dialogue, reply)
         dialogue = self.taken(dialogue, reply)
         appraisal = appraise(dialogue, reply, register=self.config.register or Register.OPEN, reading=reading)
         if self.config.preset is Preset.SAGE:
@@ -145,6 +148,16 @@ class RuleUser:
             reading=reading,
         )
         return Reaction(turn=turn, outcome=outcome)
+
+    def reading(self, dialogue: Dialogue, reply: str) -> Reading | None:
+        """What the listener understands of a reply; None where the lexicon alone hears: the world's own language, Chinese, the preset."""
+        if self.listener:
+            return self.listener.read(dialogue, reply)
+        is_open = self.config.register is not Register.WORLD and self.config.preset is not Preset.SAGE
+        if not is_open or dialogue.scenario.language != "en":
+            return None
+        phrases: Phrases = import_module("simulator.phrases").shipped()
+        return phrases.read(dialogue, reply)
 
     def taken(self, dialogue: Dialogue, reply: str) -> Dialogue:
         """The dialogue at the difficulty that holds when this reply comes; a subclass may change it."""

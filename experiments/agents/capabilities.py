@@ -107,7 +107,7 @@ def reply_features(played: Sequence[AgentDialogue], register: Register) -> list[
         users = [turn for turn in one.dialogue.turns if turn.speaker is Speaker.USER]
         hinted = not one.dialogue.scenario.facts
         for number, ((before, reply, answer), user) in enumerate(zip(one.dialogue.answered(), users, strict=False), start=1):
-            appraisal = appraise(before, reply, register=register)
+            appraisal = appraise(before, reply, register=register, reading=answer.reading)
             hinted = hinted or hint_in(user.text) is not None
             change = answer.change or 0
             found.append(ReplyFeatures(played=one, dialogue=place, number=number, appraisal=appraisal, change=change, was_hinted=hinted))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.dialogue import Dialogue
 from simulator.lexicon import Lexicon
 from simulator.listener import facts_stated, is_echo
+from simulator.phrases import strategies
 from simulator.reading import Reading
 
 if TYPE_CHECKING:
@@ -102,8 +103,6 @@ class EncoderListener:
             answers: probability of each question, by name.
             taken_up: probability of each of the user's latest turns.
         """
-        from simulator.encoder.network import strategies
-
         above = {name for name, probability in answers.items() if probability >= self.hearing.thresholds[name]}
         latest = dialogue.said()[-len(taken_up) :]
         told = [facts_stated(text, dialogue.story.facts) for text in latest]

@@ -21,8 +21,9 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from simulator.encoder.words import WordFeatures
-from simulator.lexicon import Lexicon, lexicon
+from simulator.lexicon import Lexicon
+from simulator.phrases import strategies
+from simulator.words import WordFeatures
 
 BASE_PACKAGE, BASE_SHA256 = "all_minilm_l6_v2", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Package of all-MiniLM-L6-v2 (Apache 2.0), and the checksum of its weights."""
@@ -32,12 +33,6 @@ NUM_TUNED = 4
 """Of the six layers, those that were tuned: the upper ones."""
 MAX_TURNS, TURN_TOKENS, REPLY_TOKENS = 4, 40, 110
 """The latest turns of the user that are read, and the most tokens of each and of the reply; what is longer is cut at its end."""
-
-
-@cache
-def strategies() -> tuple[str, ...]:
-    """The support strategies."""
-    return tuple(sorted(pattern.strategy for pattern in lexicon("en").patterns))
 
 
 @cache

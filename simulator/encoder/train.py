@@ -1,4 +1,4 @@
-"""`python -m simulator.encoder.train`: tunes the encoder listener on the labelled replies and writes its weights.
+"""`python -m simulator.encoder.train`: tunes the encoder listener on the labelled replies and writes its weights, or the rule listener's.
 
 The upper layers of the encoder and the heads learn by AdamW, with the reader's mark as one more target; below them hidden states are
 computed once. The weights of words are a logistic regression with an L2 penalty, a question apart. Thresholds are chosen on the
@@ -18,39 +18,52 @@ import numpy as np
 import torch
 from torch import nn
 
-from simulator.dialogue import Speaker, Turn
+from simulator import phrases
+from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_folder, questions
-from simulator.encoder.words import WordFeatures, vocabulary
 from simulator.files import progress, read_jsonl
-from simulator.hear import TellsInOrder
+from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register
+from simulator.phrases import Phrases
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
+from simulator.words import WordFeatures, vocabulary
 from simulator.world import load_bank
 
 REPLIES = Path(__file__).parents[1] / "replies"
 
 
 class Labelled(NamedTuple):
-    """A reply with its labels, behind the user's turns."""
+    """A reply with its labels."""
 
-    turns: list[str]
+    dialogue: Dialogue
+    """Up to the user's turn that it answers."""
     reply: str
     label: dict[str, Any]
-    intention: str
+
+    @property
+    def turns(self) -> list[str]:
+        """Of the user."""
+        return self.dialogue.said()
 
 
 def read(path: Path) -> list[Labelled]:
-    """All replies of a labelled file, each to the user as it had answered the ones before by rule."""
+    """All replies of a labelled file, each to the user as it had heard the ones before like their reader."""
     user, bank, rows = TellsInOrder(RuleUserConfig(register=Register.OPEN)), load_bank(), list[Labelled]()
     for _, record in read_jsonl(path, what="a labelled dialogue"):
         scenario = bank.scenario(record["scenario_id"])
         dialogue = user.begin(scenario, Difficulty.along(0.35), seed=1)
         for label in record["replies"]:
-            rows.append(Labelled(dialogue.said(), label["text"], label, str(scenario.family.intention)))
-            reaction = user.answer(dialogue, label["text"])
+            rows.append(Labelled(dialogue, label["text"], label))
+            reaction = user.answer(dialogue, label["text"], reading_of(label, dialogue))
             dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=label["text"]), reaction.turn)
     return rows
+
+
+def named_in(label: dict[str, Any]) -> set[str]:
+    """What a reader said of a reply, by the names of questions."""
+    of_sense = (name for name, most in (("senseless", 0), ("unclear", 1)) if label["coherence"] <= most)
+    return {*label["strategies"], label["tone"], *of_sense, *(name for name in ("asks", "ties_back") if label[name])}
 
 
 class Targets(NamedTuple):
@@ -69,14 +82,11 @@ class Targets(NamedTuple):
         """The labels as numbers."""
         yes, taken_up = [], np.full((len(rows), MAX_TURNS), np.nan, dtype=np.float32)
         for n, row in enumerate(rows):
-            label = row.label
-            tone, coherence = label["tone"], label["coherence"]
-            named = {*label["strategies"], tone, *(name for name in ("asks", "ties_back") if label[name])}
-            named |= {name for name, most in (("senseless", 0), ("unclear", 1)) if coherence <= most}
+            label, named = row.label, named_in(row.label)
             yes.append([float(name in named) for name in questions()])
             seen = range(1, len(row.turns) + 1)[-MAX_TURNS:]
             taken_up[n, -len(seen) :] = [turn in label["took_up"] for turn in seen]
-        wishes = [[float(row.intention == intention) for intention in HiddenIntention] for row in rows]
+        wishes = [[float(row.dialogue.scenario.family.intention is intention) for intention in HiddenIntention] for row in rows]
         marks = [row.label["mark"] / 5.0 for row in rows]
         return cls(torch.tensor(yes), torch.from_numpy(taken_up), torch.tensor(marks), torch.tensor(wishes))
 
@@ -183,19 +193,46 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", type=Path, nargs="+", default=[REPLIES / "train.jsonl"], help="labelled dialogues")
     parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
-    parser.add_argument("--out", type=Path, default=WEIGHTS, help="file to write (default: the weights that are used)")
+    parser.add_argument("--phrases", action="store_true", help="make the rule listener's turns of phrase instead (a minute)")
+    parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
     random.seed(options.seed)
     torch.manual_seed(options.seed)
 
     rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
     words = WordFeatures(vocabulary([row.reply for row in rows]))
+    if options.phrases:
+        train_phrases(words, rows, dev).save(options.out or phrases.WEIGHTS)
+        return
     hearing = Hearing(base_folder(), words, torch.empty(0), {})
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
     hearing.weights_FQ = fit_words(below.features_NF, targets.questions_NQ)
     train_network(hearing, below, targets, num_epochs=options.epochs)
     hearing.thresholds = choose_thresholds(hearing, below_dev, Targets.of(dev))
-    print(f"{options.out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(options.out)}")
+    out = options.out or WEIGHTS
+    print(f"{out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(out)}")
+
+
+def train_phrases(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled]) -> Phrases:
+    """Turns of phrase for the rule listener."""
+    made = Phrases(words, np.empty(0), {})
+
+    def data(labelled: Sequence[Labelled]) -> tuple[torch.Tensor, torch.Tensor]:
+        features, targets = list[np.ndarray](), list[list[float]]()
+        for row in labelled:
+            named = named_in(row.label) | ({"takes_up"} if len(row.turns) in row.label["took_up"] else set())
+            features.append(made.features(row.dialogue, row.reply))
+            targets.append([float(name in named) for name in phrases.questions()])
+        return torch.from_numpy(np.stack(features)), torch.tensor(targets)
+
+    weights_FQ = fit_words(*data(rows))
+    features_NF, truth_NQ = data(dev)
+    probs_NQ = (features_NF @ weights_FQ).sigmoid()
+    chosen = thresholds_of(phrases.questions(), probs_NQ, truth_NQ)
+    # By F1 nearly every reply would take up what was just told; and by words alone the blunt are hardly told from the contemptuous.
+    chosen |= {"takes_up": 0.5, "contempt": max(chosen["contempt"], 0.75)}
+    thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
+    return Phrases(words, weights_FQ.numpy(), thresholds)
 
 
 @torch.inference_mode()
@@ -207,21 +244,26 @@ def logits(hearing: Hearing, below: Below, size: int = 32) -> tuple[torch.Tensor
 
 
 def choose_thresholds(hearing: Hearing, below: Below, targets: Targets) -> dict[str, float]:
-    """By question: one for all strategies, one for `ties_back` and one for `taken_up`, each with the greatest F1.
+    """By question, and one for `taken_up` with the greatest F1."""
+    logits_NQ, taken_up_NT = logits(hearing, below)
+    thresholds = thresholds_of(questions(), logits_NQ.sigmoid(), targets.questions_NQ)
+    seen_NT = ~targets.taken_up_NT.isnan()
+    return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
+
+
+def thresholds_of(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor) -> dict[str, float]:
+    """One for all strategies, which come first, and one for each question that costs nothing, with the greatest F1.
 
     Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least 0.4.
     """
-    logits_NQ, taken_up_NT = logits(hearing, below)
-    probs_NQ, truth_NQ = logits_NQ.sigmoid(), targets.questions_NQ
-    first = questions().index("irony")
-    thresholds = dict.fromkeys(questions(), best_f1(probs_NQ[:, :first], truth_NQ[:, :first]))
-    for k, name in list(enumerate(questions()))[first:]:
-        if name in ("ties_back", "asks"):
-            thresholds[name] = best_f1(probs_NQ[:, k], truth_NQ[:, k])
-        else:
+    first = names.index("irony")
+    thresholds = dict.fromkeys(names, best_f1(probs_NQ[:, :first], truth_NQ[:, :first]))
+    for k, name in list(enumerate(names))[first:]:
+        if name in ("irony", "contempt", "senseless", "unclear"):
             thresholds[name] = round(max(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.98)), 0.4), 3)
-    seen_NT = ~targets.taken_up_NT.isnan()
-    return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
+        else:
+            thresholds[name] = best_f1(probs_NQ[:, k], truth_NQ[:, k])
+    return thresholds
 
 
 def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:

@@ -33,7 +33,8 @@ PLANS = {"development": "no_search_development", "confirmation": "no_search", "s
 STAGES = {
     "main_graded": "development",
     "weak_binary": "development",
-    "weak_graded": "confirmation",
+    "weak_graded": "development",
+    "half_graded": "confirmation",
     "strong_graded": "confirmation",
     "main_binary": "confirmation",
     "strong_binary": "confirmation",

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,8 +19,8 @@ import numpy as np
 from simulator.dialogue import START_EMOTION, Dialogue
 from simulator.emotion import meets
 from simulator.files import ExitCode, check_out, jsonable, read_jsonl, write_whole
-from simulator.hear import TellsInOrder, play_replies
-from simulator.listener import ListenerKind, Register, facts_stated
+from simulator.hear import TellsInOrder, play_replies, reading_of
+from simulator.listener import ListenerKind, Register
 from simulator.reading import Reading
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty
@@ -61,16 +61,7 @@ class LabelListener:
 
     def read(self, dialogue: Dialogue, reply: str) -> Reading:
         """The labels of a reply as a reading."""
-        label, said = self._labels[reply], dialogue.said()
-        stated = (facts_stated(said[turn - 1], dialogue.story.facts) for turn in label["took_up"] if turn <= len(said))
-        is_plain = label["tone"] == "plain"
-        return Reading(
-            strategies=tuple(label["strategies"]) if is_plain else (),
-            cues=tuple(sorted(set(chain(*stated)))),
-            clarity=label["coherence"] / 2,
-            contempt=() if is_plain else (label["tone"],),
-            ties_back=label["ties_back"],
-        )
+        return reading_of(self._labels[reply], dialogue)
 
     async def hear(self, dialogue: Dialogue, reply: str) -> Reading:
         """The same."""

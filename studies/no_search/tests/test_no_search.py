@@ -149,7 +149,7 @@ def test_runs_are_collected_once_and_stay_when_their_folder_is_gone(tmp_path: Pa
     text = tables(read(out), {stage: Plan.of(name) for stage, name in PLANS.items()})
     # Areas 40, 30 of the only fixed arm against 25, 40.
     assert "| `frontier` | 2.5 (32.5) | 2.5 [" in text and "| `frontier_no_entropy` | 1 of 1 | – | 1 of 1 | – | – | – |" in text
-    assert "5 runs" not in text and "4 runs, 48 planned" in text and figure(read(out)).count("worst ") == 2
+    assert "5 runs" not in text and "4 runs, 57 planned" in text and figure(read(out)).count("worst ") == 2
 
 
 def test_an_arm_of_no_condition_is_refused(tmp_path: Path):
@@ -161,8 +161,8 @@ def test_an_arm_of_no_condition_is_refused(tmp_path: Path):
 def test_the_plans_have_the_arms_of_the_study():
     development, confirmation, stress = map(Plan.of, PLANS.values())
     arms = ["frontier", "fixed_0.1", "fixed_0.3", "fixed_0.5", "fixed_0.7", "fixed_0.9", "uniform", "target"]
-    assert development.arms == [(c, arm) for arm in arms for c in ("main_graded", "weak_binary")] and development.seeds == (0, 1, 2)
+    assert set(development.arms) >= {(c, arm) for arm in arms for c in ("main_graded", "weak_binary")} and development.seeds == (0, 1, 2)
     assert {c for c, _ in confirmation.arms} == {c for c, stage in STAGES.items() if stage == "confirmation"}
     assert confirmation.rivals == [*arms[1:], "other"] and len(confirmation.arms) == 36
     assert stress.rivals == ["frontier_no_entropy", "fixed_0.5", "fixed_0.9", "uniform"] and len(stress.arms) == 10
-    assert confirmation.seeds == stress.seeds == tuple(range(200, 210))
+    assert confirmation.seeds == tuple(range(210, 220)) and stress.seeds == tuple(range(200, 210))

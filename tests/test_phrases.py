@@ -1,0 +1,66 @@
+"""How the rule listener hears ordinary English, where the lexicon knows no pattern."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.listener import Register
+from simulator.phrases import Phrases, shipped
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
+from simulator.scenario import VANILLA
+from simulator.world import load_bank
+
+SCENARIO = load_bank().scenario("train/drum_practice_letter/empathy-passive")
+USER = RuleUser(RuleUserConfig())
+OPENED = USER.begin(SCENARIO, VANILLA, seed=1)
+
+
+def heard(reply: str):
+    return USER.reading(OPENED, reply)
+
+
+@pytest.mark.parametrize(
+    ("reply", "strategy"),
+    [
+        ("That must sting, straight to the landlord as if you did not matter.", "reflection"),
+        ("Why not knock on her door tomorrow with the new times on a card?", "suggestion"),
+        ("And what did the landlord say then?", "question"),
+        ("None of this is on you, she should have come to you first.", "siding"),
+    ],
+)
+def test_ordinary_sentences_are_heard(reply: str, strategy: str):
+    reading = heard(reply)
+    assert strategy in reading.strategies and reading.clarity == 1.0 and not reading.contempt and 0 in reading.cues
+
+
+@pytest.mark.parametrize(
+    "reply", ["Oh, how tragic, a whole letter. Shall I call the newspapers?", "Grow up, nobody cares about your silly drums."]
+)
+def test_mockery_and_contempt_show_no_strategy(reply: str):
+    assert heard(reply).contempt and not heard(reply).strategies
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "🙂🙂", "Hm day, ink yes care of sorry the what.", "a" * 50_000, "ok " * 20_000, "Gracias por contarme todo esto."]
+)
+def test_what_makes_no_sense_never_pleases(reply: str):
+    assert USER.answer(OPENED, reply).turn.change <= 0
+
+
+def test_moves_of_the_world_are_heard_by_the_lexicon_also_beside_other_sentences():
+    move = f"How did it start with {SCENARIO.facts[0].cue}?"
+    assert Phrases.rest(OPENED, move) == "" and heard(move).strategies == ("question",)
+    both = f"{move} I will be here tomorrow as well."
+    assert Phrases.rest(OPENED, both) == "I will be here tomorrow as well." and "question" in heard(both).strategies
+
+
+def test_the_reading_is_in_the_record_and_other_registers_keep_the_lexicon():
+    assert USER.answer(OPENED, "And then?").turn.reading == heard("And then?")
+    for config in (RuleUserConfig(register=Register.WORLD), RuleUserConfig(preset=Preset.SAGE)):
+        assert RuleUser(config).answer(OPENED, "And then?").turn.reading is None
+
+
+def test_the_weights_survive_their_file(tmp_path):
+    shipped().save(tmp_path / "phrases.npz")
+    again = Phrases.load(tmp_path / "phrases.npz")
+    assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped().thresholds
