@@ -229,8 +229,7 @@ def train_phrases(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[L
     features_NF, truth_NQ = data(dev)
     probs_NQ = (features_NF @ weights_FQ).sigmoid()
     chosen = thresholds_of(phrases.questions(), probs_NQ, truth_NQ)
-    # By F1 nearly every reply would take up what was just told; and by words alone the blunt are hardly told from the contemptuous.
-    chosen |= {"takes_up": 0.5, "contempt": max(chosen["contempt"], 0.75)}
+    chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
     return Phrases(words, weights_FQ.numpy(), thresholds)
 
@@ -254,13 +253,15 @@ def choose_thresholds(hearing: Hearing, below: Below, targets: Targets) -> dict[
 def thresholds_of(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor) -> dict[str, float]:
     """One for all strategies, which come first, and one for each question that costs nothing, with the greatest F1.
 
-    Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least 0.4.
+    Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least 0.4; for
+    contempt 0.75, since the blunt are often kind.
     """
     first = names.index("irony")
     thresholds = dict.fromkeys(names, best_f1(probs_NQ[:, :first], truth_NQ[:, :first]))
     for k, name in list(enumerate(names))[first:]:
         if name in ("irony", "contempt", "senseless", "unclear"):
-            thresholds[name] = round(max(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.98)), 0.4), 3)
+            least = 0.75 if name == "contempt" else 0.4
+            thresholds[name] = round(max(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.98)), least), 3)
         else:
             thresholds[name] = best_f1(probs_NQ[:, k], truth_NQ[:, k])
     return thresholds
