@@ -253,8 +253,8 @@ def choose_thresholds(hearing: Hearing, below: Below, targets: Targets) -> dict[
 def thresholds_of(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor) -> dict[str, float]:
     """One for all strategies, which come first, and one for each question that costs nothing, with the greatest F1.
 
-    Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least 0.4; for
-    contempt 0.75, since the blunt are often kind.
+    Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least
+    0.4; for contempt 0.75, since the blunt are often kind.
     """
     first = names.index("irony")
     thresholds = dict.fromkeys(names, best_f1(probs_NQ[:, :first], truth_NQ[:, :first]))
