@@ -76,6 +76,8 @@ class Phrases:
     def rest(dialogue: Dialogue, reply: str) -> str:
         """A reply without the sentences that are moves of the built-in world; empty if it has no others."""
         story = dialogue.story
+        if not story.other:  # a profile from elsewhere
+            return reply
         sentences = re.findall(r"[^.!?]+[.!?]*", reply)
         others = [one for one in sentences if Moves.clarity(one, story.facts, story.other) < 1.0 and any(map(str.isalnum, one))]
         return reply if len(others) == len(sentences) else "".join(others).strip()

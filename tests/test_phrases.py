@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.listener import Register
@@ -58,6 +60,12 @@ def test_the_reading_is_in_the_record_and_other_registers_keep_the_lexicon():
     assert USER.answer(OPENED, "And then?").turn.reading == heard("And then?")
     for config in (RuleUserConfig(register=Register.WORLD), RuleUserConfig(preset=Preset.SAGE)):
         assert RuleUser(config).answer(OPENED, "And then?").turn.reading is None
+
+
+def test_users_from_profiles_are_heard_too():
+    profile = replace(SCENARIO, facts=(), other="", opening="My neighbour wrote to the landlord about me.")
+    opened = USER.begin(profile, VANILLA, seed=1)
+    assert "reflection" in USER.reading(opened, "That must sting, straight to the landlord as if you did not matter.").strategies
 
 
 def test_the_weights_survive_their_file(tmp_path):
