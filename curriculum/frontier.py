@@ -134,8 +134,8 @@ HALF = 0.02
 def contrast(rewards_G: Sequence[float]) -> float:
     """How much of a difference the rewards of a group make to a policy gradient, in [0, 1): s / (s + 0.02), s their standard deviation.
 
-    GRPO scales the differences within a group to one size, so what counts is that they differ, not how much. Where they differ by less
-    than two of a hundred points of emotion (`HALF`), that is mostly chance.
+    Advantages are scaled by the standard deviation of rewards (of the group, or of the batch), so what counts is that they differ. Where
+    they differ by less than two of a hundred points of emotion (`HALF`), that is mostly chance.
 
     Args:
         rewards_G: at least two, in [0, 1].
