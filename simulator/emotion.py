@@ -240,7 +240,7 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
     """Weighs a reply that is not yet in the dialogue.
 
     Args:
-        reading: of the reply; None has it read by rule.
+        reading: of the reply; None has it read by the lexicon.
     """
     family, difficulty, table = dialogue.scenario.family, dialogue.difficulty, skill_table()
     said, replies = dialogue.said(), dialogue.replies()

@@ -87,7 +87,7 @@ def parse(
         scenario: with the facts known by now (`Dialogue.story`).
         earlier: the agent's replies so far.
         said: the user's turns so far.
-        reading: of the reply; None has it read by rule.
+        reading: of the reply; None has it read by the lexicon.
         readings: of the earlier replies, likewise; a missing one counts as None.
     """
     language = scenario.language
@@ -110,7 +110,7 @@ def parse(
 
 
 def read_by_rule(reply: str, scenario: Scenario, *, said: Sequence[str] = (), register: Register = Register.OPEN) -> Reading:
-    """What the patterns of the lexicon find in a reply.
+    """What the patterns of the lexicon find in a reply; users who hear ordinary English add turns of phrase (`simulator.phrases`).
 
     A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. In ordinary
     language a salad of the user's words makes no sense, and there are words for contempt.
