@@ -78,8 +78,8 @@ class Phrases:
         story = dialogue.story
         if not story.other:  # a profile from elsewhere
             return reply
-        sentences = re.findall(r"[^.!?]+[.!?]*", reply)
-        others = [one for one in sentences if Moves.clarity(one, story.facts, story.other) < 1.0 and any(map(str.isalnum, one))]
+        sentences = [one for one in re.findall(r"[^.!?]+[.!?]*", reply) if any(map(str.isalnum, one))]
+        others = [one for one in sentences if Moves.clarity(one, story.facts, story.other) < 1.0]
         return reply if len(others) == len(sentences) else "".join(others).strip()
 
     def features(self, dialogue: Dialogue, reply: str) -> np.ndarray:

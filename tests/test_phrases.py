@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from configparser import ConfigParser
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +68,16 @@ def test_users_from_profiles_are_heard_too():
     profile = replace(SCENARIO, facts=(), other="", opening="My neighbour wrote to the landlord about me.")
     opened = USER.begin(profile, VANILLA, seed=1)
     assert "reflection" in USER.reading(opened, "That must sting, straight to the landlord as if you did not matter.").strategies
+
+
+def test_what_stands_behind_the_words_changes_nothing_and_the_weights_are_packaged():
+    reply = "Bless you, I would be livid, and I'd want to shout it down the stairs."
+    for behind in (" 🙂", '"', " )"):
+        assert heard(reply + behind).strategies == heard(reply).strategies
+    assert Phrases.rest(OPENED, reply + " 🙂") == reply + " 🙂"
+    setup = ConfigParser()
+    setup.read(Path(__file__).parent.parent / "setup.cfg")
+    assert "lexicon/*.npz" in setup["options.package_data"]["simulator"].split()
 
 
 def test_the_weights_survive_their_file(tmp_path):
