@@ -85,18 +85,18 @@ AIM = Curve(
 """Of a teacher that tracks success."""
 STEERING = Curve(
     "steering",
-    "What entropy and contrast moved",
+    "What entropy and density moved",
     {
         "ease": "curriculum/ease",
         "entropy pressure": "curriculum/entropy_pressure",
         "entropy growth": "curriculum/entropy_growth",
-        "contrast ratio": "curriculum/contrast_ratio",
+        "density ratio": "curriculum/density_ratio",
     },
     "Ease is in logits of the mean reward, below 0 for harder tasks. Pressure above 1 (entropy falls faster than the budget affords) makes "
-    "tasks harder; growth above 1 (entropy will double) or contrast below 1 (rewards differ less than expected) makes them easier.",
+    "tasks harder; growth above 1 (entropy will double) or density below 1 (rewards differ less than expected) makes them easier.",
     (-1.1, 3.0),
 )
-"""Of a teacher that entropy and contrast steer; the most that pressure can do it does at 2.7."""
+"""Of a teacher that entropy and density steer; the most that pressure can do it does at 2.7."""
 
 
 def write_report(run_folder: Path) -> Path:

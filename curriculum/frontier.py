@@ -1,4 +1,4 @@
-"""The default teacher, frontier: practice at the hard edge of where the rewards of a group still differ."""
+"""The default teacher, frontier: practice at the hard edge of where reward density is near its maximum."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from curriculum.allocation import AllocationConfig
 from curriculum.forgetting import ForgettingConfig, ForgettingWatch
+from curriculum.signals import reward_density
 from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
 from curriculum.teacher import Teacher, TeacherConfig
 from curriculum.thompson import BinsConfig, StrictnessBins
@@ -24,10 +25,10 @@ from simulator.settings import SETTINGS
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    near_maximum: float = Field(default=0.8, ge=0.5, le=1)
-    """Share of the greatest contrast that still counts as near it; lower practises harder tasks."""
+    near_maximum: float = Field(default=0.9, ge=0.5, le=1)
+    """Share of the greatest reward density that still counts as near it; lower practises harder tasks."""
     memory: float = Field(default=32.0, ge=4, le=10_000)
-    """Groups after which an outcome counts half in both curves, ability and contrast; shorter follows a faster learner, longer is surer."""
+    """Groups after which an outcome counts half in both curves, ability and density; shorter follows a faster learner, longer is surer."""
     explore: float = Field(default=0.05, ge=0, le=0.25)
     """Share of the groups at any strictness, while all is well."""
     entropy: bool = True
@@ -127,59 +128,42 @@ class AbilityCurve:
         self.offsets, self.num_seen = dict(state["offsets"]), dict(state["num_seen"])
 
 
-HALF = 0.02
-"""Standard deviation of reward within a group whose contrast is a half."""
+class DensityCurve:
+    """Reward density as a function of how hard a task is for the agent, measured by the logit z of the mean reward that is expected of it.
 
-
-def contrast(rewards_G: Sequence[float]) -> float:
-    """How much of a difference the rewards of a group make to a policy gradient, in [0, 1): s / (s + 0.02), s their standard deviation.
-
-    Advantages are scaled by the standard deviation of rewards (of the group, or of the batch), so what counts is that they differ. Where
-    they differ by less than two of a hundred points of emotion (`HALF`), that is mostly chance.
-
-    Args:
-        rewards_G: at least two, in [0, 1].
-    """
-    s = float(np.std(rewards_G, ddof=1))
-    return s / (s + HALF)
-
-
-class ContrastCurve:
-    """Contrast as a function of how hard a task is for the agent, measured by the logit z of the mean reward that is expected of it.
-
-        V(z)   = (sum_i w_i k_i contrast_i + 4 h(z)) / (sum_i w_i k_i + 4),      k_i = exp(-(z - z_i)^2 / (2 0.6^2))
+        V(z)   = (sum_i w_i k_i density_i + 4 h(z)) / (sum_i w_i k_i + 4),       k_i = exp(-(z - z_i)^2 / (2 0.6^2))
         sd(z)  = s / sqrt(sum_i w_i k_i + 4)
 
-    w_i halves with every `memory` later groups. h(z) = r 2 sqrt(m (1 - m)), m = sigma(z), falls off like the standard deviation of coins of
-    that mean, and r scales it to the contrast of all groups. s^2 is the mean square of contrast_i - V(z_i), with (0.1 r^2) as if from one
-    group before. z_i is what the ability curve expects: by a group's own mean, groups that happened to agree would look certain.
+    w_i halves with every `memory` later groups. h(z) = r 4 m (1 - m), m = sigma(z), is the density of coins of that mean, scaled by r to
+    that of all groups. s^2 is the mean square of density_i - V(z_i), with (0.1 r^2) as if from one group before. z_i is what the ability
+    curve expects: by a group's own mean, groups that happened to agree would look certain.
 
     Source: our own; kernel regression after Nadaraya 1964 and Watson 1964.
     """
 
     GRID: ClassVar[np.ndarray] = np.linspace(-6.0, 6.0, 61)
-    COIN: ClassVar[np.ndarray] = 1.0 / np.cosh(GRID / 2.0)
+    COIN: ClassVar[np.ndarray] = 1.0 / np.cosh(GRID / 2.0) ** 2
 
     def __init__(self, memory: float) -> None:
         self.keep = 0.5 ** (1.0 / memory)
-        self.weight_Z, self.contrast_Z = np.zeros(len(self.GRID)), np.zeros(len(self.GRID))
-        # Running sums over groups: weight, contrast, what a coin would give, squared residual.
+        self.weight_Z, self.density_Z = np.zeros(len(self.GRID)), np.zeros(len(self.GRID))
+        # Running sums over groups: weight, density, what a coin would give, squared residual.
         self.totals_4 = np.array([0.0, 0.0, 0.0, 0.0])
         self.fit()
 
-    def learn(self, z: float, contrast: float) -> None:
-        """Takes in the contrast of a group."""
-        residual = contrast - self.at(z)
+    def learn(self, z: float, density: float) -> None:
+        """Takes in the density of a group."""
+        residual = density - self.at(z)
         kernel_Z = np.exp(-0.5 * np.square((self.GRID - z) / 0.6))
         self.weight_Z = self.keep * self.weight_Z + kernel_Z
-        self.contrast_Z = self.keep * self.contrast_Z + kernel_Z * contrast
-        self.totals_4 = self.keep * self.totals_4 + np.array([1.0, contrast, 1.0 / math.cosh(z / 2.0), residual**2])
+        self.density_Z = self.keep * self.density_Z + kernel_Z * density
+        self.totals_4 = self.keep * self.totals_4 + np.array([1.0, density, 1.0 / math.cosh(z / 2.0) ** 2, residual**2])
 
     def fit(self) -> None:
         """V and its uncertainty, after `learn`."""
-        weight, contrast, coin, square = self.totals_4
-        r = (contrast + 0.01) / (coin + 0.01)
-        self.values_Z = (self.contrast_Z + 4.0 * r * self.COIN) / (self.weight_Z + 4.0)
+        weight, density, coin, square = self.totals_4
+        r = (density + 0.01) / (coin + 0.01)
+        self.values_Z = (self.density_Z + 4.0 * r * self.COIN) / (self.weight_Z + 4.0)
         self.sd_Z = math.sqrt((square + 0.1 * r * r) / (weight + 1.0)) / np.sqrt(self.weight_Z + 4.0)
 
     def at(self, z: float) -> float:
@@ -187,18 +171,18 @@ class ContrastCurve:
         return float(np.interp(z, self.GRID, self.values_Z))
 
     def window(self, near_maximum: float, noise: float = 0.0) -> tuple[float, float]:
-        """z of the hard edge, down to which contrast is a share `near_maximum` of its greatest, and of the greatest itself.
+        """z of the hard edge, where density is a share `near_maximum` of its greatest, and of the greatest itself.
 
         Args:
-            noise: standard deviations by which contrast may be greater than V, at least 0; what was seldom seen gains most.
+            noise: standard deviations by which density may be greater than V, at least 0; what was seldom seen gains most.
         """
         values_Z = self.values_Z + noise * self.sd_Z
         k = int(np.argmax(values_Z))
-        low_Z = np.flatnonzero(values_Z[:k] < near_maximum * values_Z[k])
-        return float(self.GRID[low_Z[-1] + 1 if low_Z.size else 0]), float(self.GRID[k])
+        near_Z = np.flatnonzero(values_Z[: k + 1] >= near_maximum * values_Z[k])
+        return float(self.GRID[near_Z[0]]), float(self.GRID[k])
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name).tolist() for name in ("weight_Z", "contrast_Z", "totals_4")}
+        return {name: getattr(self, name).tolist() for name in ("weight_Z", "density_Z", "totals_4")}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, saved in state.items():
@@ -207,7 +191,7 @@ class ContrastCurve:
 
 
 class Steering:
-    """How policy entropy and contrast move practice: easier or harder by at most one logit of mean reward, and wider.
+    """How policy entropy and reward density move practice: easier or harder by at most one logit of mean reward, and wider.
 
     Of the policy's entropy H, and likewise of its forking tokens', at budget fraction b, with H_0 its start (mean of the first three values
     once tasks come from the frontier):
@@ -215,7 +199,7 @@ class Steering:
         fall     = -d ln H / d b                               least squares over the latest 10 updates
         pressure = fall (1 - b) / ln(10 H / H_0)               above 1: at this rate a tenth of the start is left before the budget ends
         growth   = -fall (1 - b) / ln(2 H_0 / H)               above 1: at this rate it doubles its start before the budget ends
-        q        = contrast of the latest 64 groups or so at the frontier / contrast that the curve expected of them
+        q        = density of the latest 64 groups or so at the frontier / density that the curve expected of them
 
         ease    = ln+(1/q) + ln+ growth - ln+ pressure         in quarters of a logit, in [-1, 1]
         explore = explore_0 max(1, pressure) max(1, 1/q)       at most 1/4
@@ -224,8 +208,8 @@ class Steering:
     p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
     faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
-    the bound: coins lose a fifth of their variance between even odds and one logit off (1 / cosh(1/2)^2 = 0.79). Nothing is integrated, so
-    an effect ends with its cause.
+    the bound: coins lose a fifth of their density between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and two fifths of what is
+    left from a hard edge at 0.9. Nothing is integrated, so an effect ends with its cause.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """
@@ -238,23 +222,23 @@ class Steering:
 
     def __init__(self) -> None:
         self.ease = 0.0
-        """Logits of mean reward by which practice is easier than the contrast curve says."""
+        """Logits of mean reward by which practice is easier than the density curve says."""
         self.widen = 1.0
         """Factor of the share of groups that explores."""
         self.pressure, self.growth = 0.0, 0.0
         # Of both entropies: rows (b, ln H), and the first values that make up the start.
         self.courses: list[list[list[float]]] = [[], []]
         self.starts: list[list[float]] = [[], []]
-        # Contrast found at the frontier and expected there, running sums.
+        # Density found at the frontier and expected there, running sums.
         self.num_groups, self.found, self.expected = 0, 0.0, 0.0
 
     @property
-    def contrast_ratio(self) -> float:
+    def density_ratio(self) -> float:
         """q; 1 before there are enough groups at the frontier."""
         return self.found / self.expected if self.num_groups >= 32 else 1.0
 
     def learn(self, found: float, expected: float) -> None:
-        """Takes in the contrast of a group at the frontier."""
+        """Takes in the density of a group at the frontier."""
         self.num_groups += 1
         self.found += found - self.found / 64.0
         self.expected += expected - self.expected / 64.0
@@ -274,7 +258,7 @@ class Steering:
                     pressures.append(-fall * left / max(now - first - math.log(self.SPENT), 0.05))
                     growths.append(fall * left / max(first + math.log(self.DOUBLED) - now, 0.05))
         self.pressure, self.growth = max(pressures), max(growths)
-        starved = max(0.0, -math.log(max(self.contrast_ratio, 1e-3)))
+        starved = max(0.0, -math.log(max(self.density_ratio, 1e-3)))
         pressed, growing = math.log(max(1.0, self.pressure)), math.log(max(1.0, self.growth))
         before, self.ease = self.ease, round(4.0 * min(max(starved + growing - pressed, -1.0), 1.0)) / 4.0
         self.widen = math.exp(starved + pressed)
@@ -288,30 +272,30 @@ class Steering:
 
 
 class FrontierTeacher(Teacher):
-    """The default: practises at the hard edge of where the rewards of a group still differ, as hard as still teaches.
+    """The default: practises at the hard edge of where rewards within a group differ most, as hard as still teaches.
 
-    The quantity that it controls is how densely rewards tell the policy something: the `contrast` of groups, for which graded and binary,
-    dense and sparse rewards are alike. Two curves are learned from outcomes, each at the strictness that it was issued at, however late:
+    The quantity that it controls is reward density, 4 x the variance of reward within a group, for which graded and binary, dense and
+    sparse rewards are alike. Two curves are learned from outcomes, each at the strictness that it was issued at, however late:
 
         m_f(d)   mean reward of family f at strictness d (`AbilityCurve`); z = logit m says how hard a task is for this agent
-        V(z)     contrast where a task is as hard as that (`ContrastCurve`)
+        V(z)     reward density where a task is as hard as that (`DensityCurve`)
 
     For each group V is raised by a half-normal number of its standard deviations, so that what was seldom tried counts as promising. z is
-    drawn evenly between the greatest contrast and the hard edge, the z down to which contrast is a share `near_maximum` of it. z plus the
+    drawn evenly between the greatest density and the hard edge, the hardest z whose density is a share `near_maximum` of it. z plus the
     ease that `Steering` gives becomes a strictness by an m_f drawn from its posterior. So doubt spreads practice, and evidence narrows it.
 
     - The first 16 groups are spread over strictness by a low-discrepancy sequence, and so is a share `explore` of all later ones.
     - When the probe panel shows forgetting (`ForgettingWatch`), a share of the groups goes wherever mean reward has sunk to that of the
-      greatest contrast, at any strictness (`StrictnessBins`).
+      greatest density, at any strictness (`StrictnessBins`).
     - Families get groups by their learning progress (`curriculum.allocation`).
 
-    What it cannot do: reward that is pure noise has contrast, and looks like something to learn where it is the greatest.
+    What it cannot do: reward that is pure noise has density, and looks like something to learn where it is the greatest.
 
     Source: our own; compared with other designs in studies/no_search.
     """
 
     kind = "frontier"
-    adapting: ClassVar[tuple[str, ...]] = ("ability", "contrast", "steering", "forgetting", "bins", "place", "num_learned")
+    adapting: ClassVar[tuple[str, ...]] = ("ability", "density", "steering", "forgetting", "bins", "place", "num_learned")
     config: FrontierConfig
 
     SPREAD_FIRST: ClassVar[int] = 16
@@ -319,7 +303,7 @@ class FrontierTeacher(Teacher):
 
     def start(self) -> None:
         self.ability = AbilityCurve(self.families, self.config.memory)
-        self.contrast = ContrastCurve(self.config.memory)
+        self.density = DensityCurve(self.config.memory)
         self.steering = Steering()
         self.forgetting = ForgettingWatch(ForgettingConfig(enabled=self.config.replay))
         self.bins = StrictnessBins(BinsConfig(), self.families)
@@ -340,7 +324,7 @@ class FrontierTeacher(Teacher):
         if drawn < explore:
             self.place = (self.place + 0.6180339887498949) % 1.0  # the golden ratio's multiples fill [0, 1] evenly
             return self.task(family, self.place, Mode.UNIFORM, explore)
-        edge, peak = self.contrast.window(self.config.near_maximum, noise=abs(self.rng.standard_normal()))
+        edge, peak = self.density.window(self.config.near_maximum, noise=abs(self.rng.standard_normal()))
         if drawn < explore + replay:
             return self.task(family, self.bins.draw(family, float(logistic(peak)), self.rng), Mode.REPLAY, replay)
         z = edge + (peak - edge) * self.rng.random() + self.steering.ease
@@ -355,11 +339,11 @@ class FrontierTeacher(Teacher):
         self.ability.learn(groups)
         for group in groups:
             z = self.ability.logit(group.task.family, group.task.strictness)
-            found = contrast([group.rewards[i] for i in group.surviving])
+            found = reward_density([[group.rewards[i] for i in group.surviving]])
             if group.task.mode is Mode.FRONTIER:
-                self.steering.learn(found, self.contrast.at(z))
-            self.contrast.learn(z, found)
-        self.contrast.fit()
+                self.steering.learn(found, self.density.at(z))
+            self.density.learn(z, found)
+        self.density.fit()
         self.bins.learn(groups, [group.mean_reward for group in groups])
 
     def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
@@ -372,22 +356,22 @@ class FrontierTeacher(Teacher):
     def on_update(self, stats: UpdateStats) -> None:
         steering = self.steering
         if steering.on_update(stats, by_entropy=self.config.entropy):
-            inputs = {"pressure": steering.pressure, "growth": steering.growth, "contrast_ratio": steering.contrast_ratio}
+            inputs = {"pressure": steering.pressure, "growth": steering.growth, "density_ratio": steering.density_ratio}
             self.decide("steer", ease=steering.ease, explore=self.explore_share, **inputs)
 
     def metrics(self) -> dict[str, float]:
-        edge, peak = self.contrast.window(self.config.near_maximum)
+        edge, peak = self.density.window(self.config.near_maximum)
         own = {
             "level": float(self.ability.mode_2[0]),
             "slope": math.exp(self.ability.mode_2[1]),
             "hard_edge_reward": float(logistic(edge)),
             "peak_reward": float(logistic(peak)),
-            "greatest_contrast": self.contrast.at(peak),
+            "greatest_density": self.density.at(peak),
             "ease": self.steering.ease,
             "explore_share": self.explore_share,
             "entropy_pressure": self.steering.pressure,
             "entropy_growth": self.steering.growth,
-            "contrast_ratio": self.steering.contrast_ratio,
+            "density_ratio": self.steering.density_ratio,
             "replay_share": self.forgetting.replay_share,
             "largest_family_share": float(self.allocation.shares().max()),
         }

@@ -89,7 +89,7 @@ def step_metrics(step: int, num_steps: int, rng: np.random.Generator) -> dict[st
         "curriculum/explore_share": 0.05 + 0.05 * (eased(step) != 0.0),
         "curriculum/entropy_pressure": 0.6 - 0.8 * min(eased(step), 0.0),
         "curriculum/entropy_growth": 0.0,
-        "curriculum/contrast_ratio": 1.0 - 0.4 * max(eased(step), 0.0),
+        "curriculum/density_ratio": 1.0 - 0.4 * max(eased(step), 0.0),
         "actor/entropy": 0.35 + 1.15 * math.exp(-2.2 * done) + 0.03 * rng.normal(),
         "training/mismatch_kl": 1e-9,
         "training/rollout_logprob_abs_diff_mean": 3.2e-6,

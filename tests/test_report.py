@@ -60,7 +60,7 @@ def test_the_page_stands_alone_and_has_every_part(page):
         *("Repetition", "Held-out users", "Score over tokens", "Score by strictness", "What the teacher did"),
         *(
             "What was issued, and how it went",
-            "What entropy and contrast moved",
+            "What entropy and density moved",
             "Mean strictness by hidden intention",
             "Alarms, and what happened after",
         ),

@@ -146,9 +146,9 @@ def has_collapsed(scores: Sequence[float]) -> bool:
 def mover(decision: Mapping[str, Any]) -> str:
     """What decided a step towards easier or harder tasks: `density` or `entropy`; empty where neither pulls and an earlier step is undone.
 
-    The greater of ln+(1 / contrast_ratio) and |ln+ growth - ln+ pressure|, the two parts of the law.
+    The greater of ln+(1 / density_ratio) and |ln+ growth - ln+ pressure|, the two parts of the law.
     """
-    by_density = -math.log(min(max(decision["contrast_ratio"], 1e-3), 1.0))
+    by_density = -math.log(min(max(decision["density_ratio"], 1e-3), 1.0))
     by_entropy = abs(math.log(max(decision["growth"], 1.0)) - math.log(max(decision["pressure"], 1.0)))
     if by_density == by_entropy:
         return ""

@@ -1,4 +1,4 @@
-"""The window of contrast at three moments of a run, and where tasks were issued: `python -m analysis window RUN --out FILE.svg`."""
+"""The window of reward density at three moments of a run, and where tasks were issued: `python -m analysis window RUN --out FILE.svg`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def run(args: Namespace) -> int:
 class Moment(NamedTuple):
     """The teacher after a step, and the step's tasks."""
 
-    contrast_D: np.ndarray
-    """Contrast that is expected of the mean family on `GRID_D`."""
+    density_D: np.ndarray
+    """Reward density that is expected of the mean family on `GRID_D`."""
     sd_D: np.ndarray
     issued: list[float]
     """Strictness of the step's tasks."""
@@ -78,14 +78,14 @@ def replayed(folder: Path) -> list[Moment]:
         if learned := [outcome for outcome in outcomes if len(outcome.surviving) >= 2]:
             teacher.learn(sorted(learned, key=lambda outcome: outcome.task.uid))
         a, log_b = teacher.ability.mode_2
-        z_D, curve = np.exp(log_b) * (a - GRID_D), teacher.contrast
-        contrast_D, sd_D = (np.interp(z_D, curve.GRID, column_Z) for column_Z in (curve.values_Z, curve.sd_Z))
-        moments.append(Moment(contrast_D, sd_D, [tasks[record["uid"]].strictness for record in of_step if record["event"] == "task"]))
+        z_D, curve = np.exp(log_b) * (a - GRID_D), teacher.density
+        density_D, sd_D = (np.interp(z_D, curve.GRID, column_Z) for column_Z in (curve.values_Z, curve.sd_Z))
+        moments.append(Moment(density_D, sd_D, [tasks[record["uid"]].strictness for record in of_step if record["event"] == "task"]))
     return moments
 
 
 def draw(folder: Path, out: Path) -> None:
-    """Contrast over strictness after a sixth, a half and all of the run, and the tasks of the three steps around each."""
+    """Density over strictness after a sixth, a half and all of the run, and the tasks of the three steps around each."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -95,12 +95,12 @@ def draw(folder: Path, out: Path) -> None:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     for i, (share, colour) in enumerate(zip((1 / 6, 1 / 2, 1.0), COLOURS, strict=True)):
         at = max(round(share * len(moments)) - 1, 0)
-        contrast_D, sd_D, _ = moments[at]
-        above.plot(GRID_D, contrast_D, color=colour, label=f"after step {at + 1}")
-        above.fill_between(GRID_D, np.maximum(contrast_D - sd_D, 0.0), contrast_D + sd_D, color=colour, alpha=0.2, linewidth=0)
+        density_D, sd_D, _ = moments[at]
+        above.plot(GRID_D, density_D, color=colour, label=f"after step {at + 1}")
+        above.fill_between(GRID_D, np.maximum(density_D - sd_D, 0.0), density_D + sd_D, color=colour, alpha=0.2, linewidth=0)
         issued = [d for moment in moments[max(at - 1, 0) : at + 2] for d in moment.issued]
         below.plot(issued, [2 - i] * len(issued), "|", color=colour, markersize=14)
-    above.set(ylabel="contrast", ylim=(0.0, None))
+    above.set(ylabel="reward density", ylim=(0.0, None))
     above.legend(frameon=False)
     below.set(xlabel="strictness", xlim=(0.0, 1.0), yticks=[2, 1, 0], yticklabels=["early", "middle", "late"], ylim=(-0.6, 2.6))
     below.set_title("tasks issued", fontsize=9)

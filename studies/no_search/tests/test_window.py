@@ -28,7 +28,7 @@ def recorded_run(folder: Path, *, kind: str = "frontier", num_steps: int = 12) -
             records = [{"event": "task", **task_to_record(outcome.task)} for outcome in outcomes]
             records += [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
             file.writelines(json.dumps({"step": step, **record}) + "\n" for record in records)
-    np.save(folder / "learned.npy", teacher.contrast.values_Z)
+    np.save(folder / "learned.npy", teacher.density.values_Z)
     return folder
 
 
@@ -37,7 +37,7 @@ def test_a_replayed_run_has_its_teachers_curves_and_its_figure_is_drawn(tmp_path
     moments = replayed(folder)
     assert len(moments) == 12 and {len(moment.issued) for moment in moments} == {16}
     # Greatest where half succeed, as high as the curve that the teacher had at the end.
-    last = moments[-1].contrast_D
+    last = moments[-1].density_D
     assert GRID_D[int(np.argmax(last))] == pytest.approx(0.4, abs=0.1)
     assert last.max() == pytest.approx(np.load(folder / "learned.npy").max(), rel=0.01)
     draw(folder, tmp_path / "window.svg")
