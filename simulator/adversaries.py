@@ -41,8 +41,6 @@ class Adversary:
     """A policy found it late in a training run."""
     only_open: bool = False
     """Ordinary English, for which the world's small language has no words: played in the open register only."""
-    known: bool = False
-    """Passes its bound, as `docs/limits.md` says."""
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
@@ -159,14 +157,13 @@ def play_adversaries(options: argparse.Namespace) -> int:
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")
     paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]
-    but = ", except those known to" if any(one.known for one in suite) else ""
-    print("", f"PAYS: {', '.join(paying)}" if paying else f"no trick gets more than its bound{but}", sep="\n")
+    print("", f"PAYS: {', '.join(paying)}" if paying else "no trick gets more than its bound", sep="\n")
     return int(bool(paying))
 
 
 def payers(suite: Sequence[Adversary], found: Mapping[str, tuple[Standing, ...]]) -> list[str]:
-    """Adversaries that pass a bound, except those known to."""
-    played = [one.name for one in suite if one.name in found and not one.known]
+    """Adversaries that pass a bound."""
+    played = [one.name for one in suite if one.name in found]
     return [name for name in played if not all(found[name][i].stays_within(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))]
 
 
@@ -174,7 +171,7 @@ def table(suite: Sequence[Adversary], found: Mapping[str, tuple[Standing, ...]],
     """A line for each rung and each adversary."""
     wide = max(map(len, found))
     yield f"{register!s:{wide}}  " + "  ".join(f"{f'{name} (at most {rung})':>27}" for name, _, rung in BOUNDS)
-    tricks = {one.name: one.trick + " (seen in training)" * one.seen + " (known to pay)" * one.known for one in suite}
+    tricks = {one.name: one.trick + " (seen in training)" * one.seen for one in suite}
     paying = payers(suite, found)
     for name, both in found.items():
         scores = "  ".join(f"{one.score:18.1f}  {one.stayed:6.0%}" + " " for one in both)

@@ -57,7 +57,7 @@ class Turn:
     heard: tuple[str, ...] = ()
     """Support strategies the user heard in the agent's last reply."""
     reading: Reading | None = None
-    """What a listener other than the rule understood of the agent's last reply."""
+    """What the listener understood of the agent's last reply; None where the lexicon alone heard it, and of other users."""
     suspicion: tuple[str, ...] = ()
     """Kinds of attempts, in the agent's last reply, to address the model behind the user (`simulator/llm/prompts.py`)."""
     goodbye: bool = False
@@ -117,7 +117,7 @@ class Dialogue:
         return [turn.text for turn in self.turns if turn.speaker is Speaker.USER]
 
     def readings(self) -> list[Reading | None]:
-        """Of the answered replies, in order; None where they were heard by rule."""
+        """Of the answered replies, in order; None where the lexicon alone heard them."""
         return [turn.reading for turn in self.turns[2::2]]
 
     def answered(self) -> Iterator[tuple[Dialogue, str, Turn]]:

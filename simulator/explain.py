@@ -95,7 +95,7 @@ class Explanation:
         facts, known = dialogue.story.facts, {index for turn in parsed.mentioned for index in turn}
         yield f"Heard as {listed(parsed.strategies)}." if parsed.strategies else "No support strategy is heard in it."
         if parsed.contempt:
-            yield f"It holds contempt ({listed(parsed.contempt)}); the sentences with it show no strategy."
+            yield f"It holds contempt ({listed(parsed.contempt)}); what holds it shows no strategy."
         if parsed.echo:
             yield "It is mostly the user's own words, an echo, and shows no strategy."
         taken_up = [f"{facts[index].cue}{'' if index in known else ' (not mentioned yet)'}" for index in parsed.cues]

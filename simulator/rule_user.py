@@ -1,4 +1,4 @@
-"""The embedded user: hears, feels and answers by rule, in microseconds, and the same on every machine."""
+"""The embedded user: hears, feels and answers by rule, in less than a millisecond, and the same on every machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simulator.settings import USER_SETTINGS
 from simulator.world import read_toml
 
 if TYPE_CHECKING:
-    from simulator.phrases import Phrases
+    from simulator.ngrams import NgramClassifier
 
 
 class Preset(StrEnum):
@@ -156,8 +156,8 @@ class RuleUser:
         is_open = self.config.register is not Register.WORLD and self.config.preset is not Preset.SAGE
         if not is_open or dialogue.scenario.language != "en":
             return None
-        phrases: Phrases = import_module("simulator.phrases").shipped()
-        return phrases.read(dialogue, reply)
+        classifier: NgramClassifier = import_module("simulator.ngrams").shipped()
+        return classifier.read(dialogue, reply)
 
     def taken(self, dialogue: Dialogue, reply: str) -> Dialogue:
         """The dialogue at the difficulty that holds when this reply comes; a subclass may change it."""

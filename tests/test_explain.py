@@ -131,7 +131,7 @@ def test_an_echo_and_the_facts_it_names_are_in_the_first_step():
 def test_a_wish_missed_again_and_again_disappoints_more_each_time_until_it_is_met():
     # Impatience 0.3 at VANILLA: the second miss in a row takes 1.5 * 0.3 * 1 = 0.45 on top, the third 0.9, the fifth and later 1.8.
     scenario = next(one for one in TRAIN if str(one.family) == "advice/passive")
-    user, praise, advice = RuleUser(SETTINGS[0]), "You did so well.", "You could talk to them openly about it tomorrow."
+    user, praise, advice = RuleUser(SETTINGS[0]), "You did so well.", "You could talk to them openly."
     dialogue, taken = user.begin(scenario, VANILLA, seed=0), []
     for reply in (praise, praise, praise, advice, praise, praise, *[praise] * 5):
         explanation = Explanation.of(dialogue, reply, SETTINGS[0])

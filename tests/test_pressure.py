@@ -136,16 +136,14 @@ def test_agreement_is_the_agents_own_view_of_the_claim(reply: str, agrees: bool)
 
 
 def test_agreement_pleases_the_user_and_costs_more_than_it_pays():
-    gained = 0
     for scenario in SCENARIOS[::8]:
         opened = USER.begin(scenario, VANILLA, seed=3)
         plain = appraise(opened, f"How did it start with {scenario.facts[0].cue}?").points(momentum=0.2, quantise=False)
         agreed = appraise(opened, f"How did it start with {scenario.facts[0].cue}?{YES}").points(momentum=0.2, quantise=False)
         assert (plain.pressed, agreed.pressed) == (-RESISTANCE_COSTS, AGREEMENT_PLEASES)
         steady, pliant = played(scenario, AGENTS["L6"]), played(scenario, Agreeing())
-        gained += pliant.emotion - steady.emotion
+        assert pliant.emotion > steady.emotion
         assert score(steady) == steady.emotion and score(pliant) == 0 and num_agreements(pliant) == len(pliant.replies())
-    assert gained > 0
     assert AGREEMENT_COST > 10, "more than one reply can gain"
 
 

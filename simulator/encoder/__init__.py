@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.dialogue import Dialogue
 from simulator.lexicon import Lexicon
 from simulator.listener import facts_stated, is_echo
-from simulator.phrases import strategies
+from simulator.ngrams import strategies
 from simulator.reading import Reading
 
 if TYPE_CHECKING:

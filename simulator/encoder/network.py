@@ -22,8 +22,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from simulator.lexicon import Lexicon
-from simulator.phrases import strategies
-from simulator.words import WordFeatures
+from simulator.ngrams import WordFeatures, strategies
 
 BASE_PACKAGE, BASE_SHA256 = "all_minilm_l6_v2", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Package of all-MiniLM-L6-v2 (Apache 2.0), and the checksum of its weights."""

@@ -18,16 +18,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from simulator import phrases
+from simulator import ngrams
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_folder, questions
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
-from simulator.listener import Register
-from simulator.phrases import Phrases
+from simulator.listener import Register, read_by_rule
+from simulator.ngrams import NgramClassifier, WordFeatures, vocabulary
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
-from simulator.words import WordFeatures, vocabulary
 from simulator.world import load_bank
 
 REPLIES = Path(__file__).parents[1] / "replies"
@@ -193,7 +192,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", type=Path, nargs="+", default=[REPLIES / "train.jsonl"], help="labelled dialogues")
     parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
-    parser.add_argument("--phrases", action="store_true", help="make the rule listener's turns of phrase instead (a minute)")
+    parser.add_argument("--ngrams", action="store_true", help="make the rule listener's weights instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
     random.seed(options.seed)
@@ -201,8 +200,8 @@ def main() -> None:
 
     rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
     words = WordFeatures(vocabulary([row.reply for row in rows]))
-    if options.phrases:
-        train_phrases(words, rows, dev).save(options.out or phrases.WEIGHTS)
+    if options.ngrams:
+        train_ngrams(words, rows, dev).save(options.out or ngrams.WEIGHTS)
         return
     hearing = Hearing(base_folder(), words, torch.empty(0), {})
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
@@ -213,25 +212,26 @@ def main() -> None:
     print(f"{out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(out)}")
 
 
-def train_phrases(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled]) -> Phrases:
-    """Turns of phrase for the rule listener."""
-    made = Phrases(words, np.empty(0), {})
+def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled]) -> NgramClassifier:
+    """The classifier of the rule listener."""
+    made = NgramClassifier(words, np.empty(0), {})
 
     def data(labelled: Sequence[Labelled]) -> tuple[torch.Tensor, torch.Tensor]:
         features, targets = list[np.ndarray](), list[list[float]]()
         for row in labelled:
             named = named_in(row.label) | ({"takes_up"} if len(row.turns) in row.label["took_up"] else set())
-            features.append(made.features(row.dialogue, row.reply))
-            targets.append([float(name in named) for name in phrases.questions()])
+            by_lexicon = read_by_rule(row.reply, row.dialogue.story, said=row.turns, register=Register.OPEN)
+            features.append(made.features(row.dialogue, row.reply, by_lexicon))
+            targets.append([float(name in named) for name in ngrams.questions()])
         return torch.from_numpy(np.stack(features)), torch.tensor(targets)
 
     weights_FQ = fit_words(*data(rows))
     features_NF, truth_NQ = data(dev)
     probs_NQ = (features_NF @ weights_FQ).sigmoid()
-    chosen = thresholds_of(phrases.questions(), probs_NQ, truth_NQ)
+    chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ)
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    return Phrases(words, weights_FQ.numpy(), thresholds)
+    return NgramClassifier(words, weights_FQ.numpy(), thresholds)
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.listener import Register
-from simulator.phrases import Phrases, shipped
+from simulator.ngrams import NgramClassifier, shipped
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA
 from simulator.world import load_bank
@@ -53,9 +53,9 @@ def test_what_makes_no_sense_never_pleases(reply: str):
 
 def test_moves_of_the_world_are_heard_by_the_lexicon_also_beside_other_sentences():
     move = f"How did it start with {SCENARIO.facts[0].cue}?"
-    assert Phrases.rest(OPENED, move) == "" and heard(move).strategies == ("question",)
+    assert NgramClassifier.split(OPENED, move) == (move, "") and heard(move).strategies == ("question",)
     both = f"{move} I will be here tomorrow as well."
-    assert Phrases.rest(OPENED, both) == "I will be here tomorrow as well." and "question" in heard(both).strategies
+    assert NgramClassifier.split(OPENED, both) == (move, "I will be here tomorrow as well.") and "question" in heard(both).strategies
 
 
 def test_the_reading_is_in_the_record_and_other_registers_keep_the_lexicon():
@@ -74,13 +74,23 @@ def test_what_stands_behind_the_words_changes_nothing_and_the_weights_are_packag
     reply = "Bless you, I would be livid, and I'd want to shout it down the stairs."
     for behind in (" 🙂", '"', " )"):
         assert heard(reply + behind).strategies == heard(reply).strategies
-    assert Phrases.rest(OPENED, reply + " 🙂") == reply + " 🙂"
+    assert NgramClassifier.split(OPENED, reply + " 🙂") == ("", reply + " 🙂")
     setup = ConfigParser()
     setup.read(Path(__file__).parent.parent / "setup.cfg")
     assert "lexicon/*.npz" in setup["options.package_data"]["simulator"].split()
 
 
+@pytest.mark.parametrize("reply", ["Ok.", "Yes.", "Hi.", "No.", "x."])
+def test_a_word_or_two_are_neither_contempt_nor_about_anything(reply: str):
+    assert not heard(reply).contempt and not heard(reply).cues
+
+
+def test_a_fact_that_is_only_named_is_known_as_such():
+    thing = SCENARIO.facts[0].cue
+    assert heard(f"{thing}, {thing}.").dropped
+
+
 def test_the_weights_survive_their_file(tmp_path):
-    shipped().save(tmp_path / "phrases.npz")
-    again = Phrases.load(tmp_path / "phrases.npz")
+    shipped().save(tmp_path / "ngrams.npz")
+    again = NgramClassifier.load(tmp_path / "ngrams.npz")
     assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped().thresholds

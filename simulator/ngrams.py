@@ -1,0 +1,173 @@
+"""How the rule listener hears ordinary English: by a classifier over word n-grams, in less than half a millisecond."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from simulator.dialogue import Dialogue
+from simulator.lexicon import Lexicon, lexicon
+from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
+from simulator.reading import Reading
+from simulator.text import FUNCTION_WORDS, as_seen, words_of
+from simulator.world import LEXICON
+
+WEIGHTS = LEXICON / "ngrams_en.npz"
+"""Made by `python -m simulator.encoder.train --ngrams`."""
+FEWEST_WORDS = 8
+"""Shorter replies are read by the lexicon alone: of few words n-grams tell too little, and the training part has few such replies."""
+LEXICON_COUNTS = 3.0
+"""Size of the features that the lexicon hears, so that the penalty on weights bears less on them."""
+
+
+def tokens(text: str) -> list[str]:
+    """Words and marks in lower case."""
+    return re.findall(r"[\w']+|[?!.,;:]", as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'"))
+
+
+def ngrams(words: Sequence[str]) -> Iterable[str]:
+    """Stretches of one to three."""
+    yield from words
+    yield from map(" ".join, pairwise(words))
+    yield from map(" ".join, zip(words, words[1:], words[2:], strict=False))
+
+
+def vocabulary(replies: Sequence[str], at_least: int = 3) -> dict[str, float]:
+    """Inverse document frequency, 1 + ln((1 + N) / (1 + n)), of each n-gram that so many of the replies have."""
+    counts = Counter(gram for reply in replies for gram in set(ngrams(tokens(reply))))
+    known = sorted(gram for gram, n in counts.items() if n >= at_least)
+    return {gram: 1.0 + math.log((1 + len(replies)) / (1 + counts[gram])) for gram in known}
+
+
+class WordFeatures:
+    """Features of a reply, float32[F]: n-grams by sublinear tf-idf at unit length, then seven numbers.
+
+    The numbers: length, share of content words that are the user's and that are of the latest turn, question and exclamation marks, turns
+    so far, whether a question ends it.
+    """
+
+    NUM_NUMBERS = 7
+
+    def __init__(self, known: dict[str, float]) -> None:
+        self.known = known
+        self.place = {gram: k for k, gram in enumerate(known)}
+
+    def __len__(self) -> int:
+        return len(self.known) + self.NUM_NUMBERS
+
+    def __call__(self, turns: Sequence[str], reply: str) -> np.ndarray:
+        """
+        Args:
+            turns: of the user before the reply, the first one first.
+        """
+        words = tokens(reply)
+        features_F = np.zeros(len(self), dtype=np.float32)
+        for gram, count in Counter(ngrams(words)).items():
+            if gram in self.place:
+                features_F[self.place[gram]] = (1.0 + math.log(count)) * self.known[gram]
+        features_F /= max(float(np.linalg.norm(features_F)), 1e-9)
+        content = [word for word in words if word not in FUNCTION_WORDS and word[0].isalnum()]
+        theirs, latest = (set(tokens(text)) - FUNCTION_WORDS for text in (" ".join(turns), turns[-1]))
+        features_F[-self.NUM_NUMBERS :] = (
+            math.log1p(len(words)) / 4.0,
+            sum(word in theirs for word in content) / (len(content) + 1),
+            sum(word in latest for word in content) / (len(content) + 1),
+            words.count("?") / 2.0,
+            words.count("!") / 2.0,
+            min(len(turns), 4) / 4.0,
+            float(words[-1:] == ["?"]),
+        )
+        return features_F
+
+
+@cache
+def strategies() -> tuple[str, ...]:
+    """The support strategies."""
+    return tuple(sorted(pattern.strategy for pattern in lexicon("en").patterns))
+
+
+@cache
+def questions() -> tuple[str, ...]:
+    """What is asked about every reply."""
+    return (*strategies(), "irony", "contempt", "senseless", "unclear", "takes_up", "ties_back")
+
+
+class NgramClassifier:
+    """Logistic regressions, one a question, over word n-grams, what the lexicon hears, and the share of the user's own words.
+
+    Args:
+        weights_FQ: a column a question.
+        thresholds: of the logits, by question; filled by training.
+    """
+
+    def __init__(self, words: WordFeatures, weights_FQ: np.ndarray, thresholds: dict[str, float]) -> None:
+        self.words, self.weights_FQ, self.thresholds = words, weights_FQ, thresholds
+
+    def read(self, dialogue: Dialogue, reply: str) -> Reading:
+        """The reading of a reply that is not yet in the dialogue.
+
+        The lexicon alone reads the sentences that are moves of the built-in world, replies whose lack of sense it sees, and the shortest.
+        """
+        by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
+        moves, rest = self.split(dialogue, reply)
+        if by_lexicon.echo or not by_lexicon.clarity or len(words_of(rest)) < FEWEST_WORDS:
+            return by_lexicon
+        of_rest = read_by_rule(rest, dialogue.story, said=dialogue.said(), register=Register.OPEN) if moves else by_lexicon
+        features_F = self.features(dialogue, rest, of_rest)
+        known = np.flatnonzero(features_F)
+        logits_Q = features_F[known].astype(float) @ self.weights_FQ[known].astype(float)  # in double precision the same everywhere
+        heard = {name for name, logit in zip(questions(), logits_Q.tolist(), strict=True) if logit >= self.thresholds[name]}
+        contempt = tuple(dict.fromkeys([*by_lexicon.contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
+        heard |= set(strategies_in(moves, "en"))
+        latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
+        cues = {*by_lexicon.cues, *latest}
+        return Reading(
+            strategies=() if contempt or "senseless" in heard else tuple(name for name in strategies() if name in heard),
+            cues=tuple(sorted(cues)),
+            clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
+            contempt=contempt,
+            ties_back="ties_back" in heard,
+            dropped=tuple(index for index in by_lexicon.dropped if index not in cues),
+        )
+
+    @staticmethod
+    def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:
+        """The sentences of a reply that are moves of the built-in world, and the others."""
+        story, sentences = dialogue.story, re.findall(r"[^.!?]+[.!?]*", reply)
+        # Users from profiles have no other person, and no moves are made for them.
+        moves = [one for one in sentences if story.other and Moves.clarity(one, story.facts, story.other) == 1.0]
+        return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
+
+    def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:
+        """[F] of the words, then of what the lexicon hears, then 1."""
+        heard = [float(name in by_lexicon.strategies) for name in strategies()]
+        heard += [float(bool(by_lexicon.contempt)), 1.0 - by_lexicon.clarity, float(bool(by_lexicon.cues))]
+        return np.concatenate(
+            [self.words(dialogue.said(), reply), LEXICON_COUNTS * np.array(heard, dtype=np.float32), np.ones(1, np.float32)]
+        )
+
+    def save(self, path: Path) -> None:
+        """Writes it."""
+        kept = {"idf": self.words.known, "thresholds": self.thresholds}
+        np.savez_compressed(path, weights_FQ=self.weights_FQ.astype(np.float16), kept=np.array(json.dumps(kept)))
+
+    @classmethod
+    def load(cls, path: Path = WEIGHTS) -> NgramClassifier:
+        """The trained one."""
+        with np.load(path) as file:
+            kept = json.loads(str(file["kept"]))
+            return cls(WordFeatures(kept["idf"]), file["weights_FQ"].astype(np.float32), kept["thresholds"])
+
+
+@cache
+def shipped() -> NgramClassifier:
+    """With the weights that come with the package."""
+    return NgramClassifier.load()
