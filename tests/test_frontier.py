@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome, make_stats, make_task, make_teacher, practise, sigmoid
 
-from curriculum.frontier import AbilityCurve, DensityCurve, FrontierTeacher, Steering
+from curriculum.frontier import AbilityCurve, DensityCurve, FrontierTeacher, Steering, density_felt
 from curriculum.task import Mode
 from simulator.scenario import FAMILIES, Difficulty
+
+UNDIVIDED = {"std_normalised": False}
 
 
 def mean_distance(issued, frontier) -> float:
@@ -91,6 +93,20 @@ def test_density_is_learned_by_hardness_and_its_window_is_cut_where_it_was_not_s
     assert halved.window(0.9) == (hard, peak) and halved.at(1.0) == curve.at(1.0)
 
 
+def test_what_a_learner_feels_of_a_group_is_its_variance_or_whether_it_differs():
+    assert density_felt([0.0, 1.0] * 4, std_normalised=False) == pytest.approx(8 / 7)
+    assert density_felt([0.2, 0.3] * 4, std_normalised=False) == pytest.approx(0.01 * 8 / 7)
+    assert density_felt([0.0, 1.0] * 4, std_normalised=True) == pytest.approx(1.0, abs=0.01)
+    assert density_felt([0.2, 0.3] * 4, std_normalised=True) == pytest.approx(0.91, abs=0.01)
+    assert density_felt([0.4] * 8, std_normalised=True) == density_felt([0.4] * 8, std_normalised=False) == 0.0
+    # Seven groups of ten that differ at even odds: the prior gives that back, and less where coins of the same odds agree more often.
+    curve = DensityCurve(memory=1000.0, std_normalised=True)
+    for density in [0.99] * 70 + [0.0] * 30:
+        curve.learn(0.0, density)
+    curve.fit()
+    assert curve.at(0.0) == pytest.approx(0.69, abs=0.01) and 0.2 < curve.at(-4.0) < 0.45
+
+
 # Steering
 
 
@@ -147,7 +163,7 @@ def test_density_below_what_was_expected_makes_practice_easier_and_wider_and_all
 
 
 def test_the_first_tasks_spread_over_strictness_and_later_ones_gather_where_groups_differ():
-    teacher = make_teacher("frontier", explore=0.0)
+    teacher = make_teacher("frontier", explore=0.0, **UNDIVIDED)
     issued = practise(teacher, 0.6, num_steps=30)
     first, last = sorted(task.strictness for task in issued[0]), [task.strictness for task in issued[-1]]
     assert np.diff([0.0, *first, 1.0]).max() < 0.13 and {task.mode for task in issued[0]} == {Mode.UNIFORM}
@@ -172,21 +188,23 @@ def test_24_rising_families_are_followed_with_few_groups():
         def ability(task, offset=offset) -> float:
             return 0.15 + 0.55 * (task.teacher_step - 1) / 50 + offset[task.family]
 
-        issued = practise(make_teacher("frontier", families=FAMILIES, seed=seed), ability, num_steps=50, num_groups=6, seed=seed)
+        issued = practise(
+            make_teacher("frontier", families=FAMILIES, seed=seed, **UNDIVIDED), ability, num_steps=50, num_groups=6, seed=seed
+        )
         misses.append(mean_distance(issued, lambda task, ability=ability: np.clip(ability(task) + 0.05, 0.0, 1.0)))
     assert np.mean(misses) < 0.11
 
 
 @pytest.mark.parametrize("delay", [0, 8])
 def test_late_outcomes_do_not_make_it_swing(delay):
-    issued = practise(make_teacher("frontier"), 0.5, num_steps=60, delay=delay)
+    issued = practise(make_teacher("frontier", **UNDIVIDED), 0.5, num_steps=60, delay=delay)
     means = [np.mean([task.strictness for task in tasks if task.mode is Mode.FRONTIER]) for tasks in issued[30:]]
     assert np.mean(means) == pytest.approx(0.55, abs=0.06) and np.std(means) < 0.05
 
 
-def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is():
-    def issued(*, graded: bool) -> float:
-        teacher, rng = make_teacher("frontier", seed=1), np.random.default_rng(0)
+def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is_and_harder_by_a_learner_that_divides_by_its_deviation():
+    def issued(*, graded: bool, divided: bool = False) -> float:
+        teacher, rng = make_teacher("frontier", seed=1, std_normalised=divided), np.random.default_rng(0)
         for step in range(30):
             outcomes = []
             for task in teacher.propose(16, policy_version=step):
@@ -197,6 +215,9 @@ def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is():
         return float(np.mean([task.strictness for task in teacher.propose(64, policy_version=30) if task.mode is Mode.FRONTIER]))
 
     assert issued(graded=True) == pytest.approx(issued(graded=False), abs=0.08)
+    # Graded rewards still differ where coins mostly agree.
+    assert issued(graded=False, divided=True) == pytest.approx(issued(graded=False), abs=0.08)
+    assert issued(graded=True, divided=True) > issued(graded=True) + 0.08
 
 
 def test_what_moves_practice_is_logged_with_its_inputs_and_shown():
