@@ -25,8 +25,9 @@ from simulator.settings import SETTINGS
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    std_normalised: bool = True
-    """Whether the learner divides advantages by the standard deviation of reward, as GRPO and PPO do here; it decides what density is."""
+    std_normalised: bool | None = None
+    """Whether the learner divides advantages by a standard deviation, the group's or the batch's, which decides what density is. Unset, a
+    run's algorithm says (all but RLOO, and GRPO with `normalise_by=none`, do); without a run, True."""
     near_maximum: float = Field(default=0.95, ge=0.5, le=1)
     """Share of the greatest reward density that still counts as near it; lower practises harder tasks."""
     memory: float = Field(default=32.0, ge=4, le=10_000)
@@ -135,11 +136,11 @@ RESOLUTION = 0.005
 
 
 def density_felt(rewards_G: Sequence[float], *, std_normalised: bool) -> float:
-    """How much the rewards of a group make a learner learn, in [0, 1] or a little above.
+    """How much the rewards of a group make a learner learn, in [0, G / (G - 1)].
 
-    A policy gradient goes with the square of advantages. Undivided, that is the variance of reward: 4 s^2 (`reward_density`). Divided by
-    the standard deviation s, it is the same for all groups whose rewards differ: s / (s + 0.005), where less than half a point of emotion
-    (`RESOLUTION`) hardly counts.
+    A policy gradient goes with the square of advantages. Undivided, that is the variance of reward: 4 s^2 (`reward_density`). Divided by a
+    standard deviation, the group's or that of a batch of like groups, it is the same wherever rewards differ: s / (s + 0.005), where less
+    than half a point of emotion (`RESOLUTION`) hardly counts.
 
     Args:
         rewards_G: at least two, in [0, 1].
@@ -156,17 +157,21 @@ class DensityCurve:
         V(z)   = (sum_i w_i k_i density_i + 4 h(z)) / (sum_i w_i k_i + 4),       k_i = exp(-(z - z_i)^2 / (2 0.6^2))
         sd(z)  = s / sqrt(sum_i w_i k_i + 4)
 
-    w_i halves with every `memory` later groups. h(z) falls off as for coins of mean m = sigma(z): their variance is 4 m (1 - m) =
-    1 / cosh(z/2)^2, so h is that, or for a learner that divides by the standard deviation 1 / (1 + c cosh(z/2)), with a factor or a c that
-    gives it the mean density of all groups. s^2 is the mean square of density_i - V(z_i), with 0.1 r^2 as if from one group before, r the
-    density at even odds. z_i is what the ability curve expects: by a group's own mean, groups that happened to agree would look certain.
+    w_i halves with every `memory` later groups. h(z) falls off as for coins of mean sigma(z), whose standard deviation is half of
+    1 / cosh(z/2), from a level that the mean density of all groups sets:
+
+        h = r / cosh(z/2)^2,            r = mean density / mean of 1 / cosh(z_i/2)^2                      the learner does not divide
+        h = o / (o + cosh(z/2)),        o = r / (1 - r) / mean of 1 / cosh(z_i/2), r = mean density       it does
+
+    s^2 is the mean square of density_i - V(z_i), with 0.1 r^2 as if from one group before. z_i is what the ability curve expects: by a
+    group's own mean, groups that happened to agree would look certain.
 
     Source: our own; kernel regression after Nadaraya 1964 and Watson 1964.
     """
 
     GRID: ClassVar[np.ndarray] = np.linspace(-6.0, 6.0, 61)
 
-    def __init__(self, memory: float, *, std_normalised: bool = False) -> None:
+    def __init__(self, memory: float, *, std_normalised: bool) -> None:
         self.keep, self.std_normalised = 0.5 ** (1.0 / memory), std_normalised
         self.coin_Z = 1.0 / np.cosh(self.GRID / 2.0) ** self.coin_power
         self.weight_Z, self.density_Z = np.zeros(len(self.GRID)), np.zeros(len(self.GRID))
@@ -242,8 +247,8 @@ class Steering:
     p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
     faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
-    the bound: coins lose a fifth of their variance between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and a third of what is
-    left from a hard edge at 0.95. Nothing is integrated, so an effect ends with its cause.
+    the bound: coins lose a fifth of their variance between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and groups that differ are
+    lost more slowly. Nothing is integrated, so an effect ends with its cause.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """
@@ -316,7 +321,7 @@ class FrontierTeacher(Teacher):
         V(z)     reward density where a task is as hard as that (`DensityCurve`)
 
     For each group V is raised by a half-normal number of its standard deviations, so that what was seldom tried counts as promising. z is
-    drawn evenly between the greatest density and the hard edge, the hardest z whose density is a share `near_maximum` of it. z plus the
+    drawn evenly between the greatest density and the hard edge, down to which density stays at a share `near_maximum` of it. z plus the
     ease that `Steering` gives becomes a strictness by an m_f drawn from its posterior. So doubt spreads practice, and evidence narrows it.
 
     - The first 16 groups are spread over strictness by a low-discrepancy sequence, and so is a share `explore` of all later ones.
@@ -338,13 +343,18 @@ class FrontierTeacher(Teacher):
 
     def start(self) -> None:
         self.ability = AbilityCurve(self.families, self.config.memory)
-        self.density = DensityCurve(self.config.memory, std_normalised=self.config.std_normalised)
+        self.density = DensityCurve(self.config.memory, std_normalised=self.std_normalised)
         self.steering = Steering()
         self.forgetting = ForgettingWatch(ForgettingConfig(enabled=self.config.replay))
         self.bins = StrictnessBins(BinsConfig(), self.families)
         self.place = float(self.rng.random())
         """The latest strictness of those that are spread."""
         self.num_learned = 0
+
+    @property
+    def std_normalised(self) -> bool:
+        """Whether the learner divides advantages by a standard deviation."""
+        return self.config.std_normalised is not False
 
     @property
     def explore_share(self) -> float:
@@ -374,7 +384,7 @@ class FrontierTeacher(Teacher):
         self.ability.learn(groups)
         for group in groups:
             z = self.ability.logit(group.task.family, group.task.strictness)
-            found = density_felt([group.rewards[i] for i in group.surviving], std_normalised=self.config.std_normalised)
+            found = density_felt([group.rewards[i] for i in group.surviving], std_normalised=self.std_normalised)
             if group.task.mode is Mode.FRONTIER:
                 self.steering.learn(found, self.density.at(z))
             self.density.learn(z, found)

@@ -72,7 +72,7 @@ def test_graded_rewards_that_vary_little_make_the_curve_surer():
 
 
 def test_density_is_learned_by_hardness_and_its_window_is_cut_where_it_was_not_seen_to_be_high():
-    curve, rng = DensityCurve(memory=1000.0), np.random.default_rng(0)
+    curve, rng = DensityCurve(memory=1000.0, **UNDIVIDED), np.random.default_rng(0)
     assert curve.window(1.0)[1] == pytest.approx(0.0, abs=0.11)  # a coin's is greatest at even odds
     for _ in range(600):
         z = rng.uniform(-4.0, 4.0)
@@ -82,13 +82,13 @@ def test_density_is_learned_by_hardness_and_its_window_is_cut_where_it_was_not_s
         assert curve.at(z) == pytest.approx(1.0 / math.cosh(z / 2.0) ** 2, abs=0.12)  # its kernel flattens the peak by 0.09
     hard, peak = curve.window(0.9)
     assert -1.4 < hard < -0.4 and abs(peak) < 0.7
-    in_doubt = DensityCurve(memory=1000.0)
+    in_doubt = DensityCurve(memory=1000.0, **UNDIVIDED)
     for z in (0.0, 1.0, 2.0):  # nothing harder was seen
         in_doubt.learn(z, 0.6)
         in_doubt.learn(z, 0.8)
     in_doubt.fit()
     assert in_doubt.window(0.9, noise=2.0)[0] < in_doubt.window(0.9)[0]
-    halved = DensityCurve(memory=1000.0)
+    halved = DensityCurve(memory=1000.0, **UNDIVIDED)
     halved.load_state_dict(curve.state_dict())
     assert halved.window(0.9) == (hard, peak) and halved.at(1.0) == curve.at(1.0)
 
