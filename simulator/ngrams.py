@@ -1,4 +1,4 @@
-"""How the rule listener hears ordinary English: by a classifier over word n-grams, in less than half a millisecond."""
+"""How the rule listener hears ordinary English: by a classifier over word n-grams and word vectors, in less than half a millisecond."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
 from simulator.text import FUNCTION_WORDS, as_seen, words_of
-from simulator.world import LEXICON
+from simulator.world import LEXICON, read_toml
 
 WEIGHTS = LEXICON / "ngrams_en.npz"
 """Made by `python -m simulator.encoder.train --ngrams`."""
-FEWEST_WORDS = 8
-"""Shorter replies are read by the lexicon alone: of few words n-grams tell too little, and the training part has few such replies."""
-LEXICON_COUNTS = 3.0
-"""Size of the features that the lexicon hears, so that the penalty on weights bears less on them."""
+VECTORS = LEXICON / "vectors_en.npz"
+"""Made by `python -m simulator.encoder.train --vectors`."""
+FEWEST_WORDS = 5
+"""Shorter replies are read by the lexicon alone: in so few words the classifier hears contempt where there is none."""
+MOST_MOVES = 3
+"""Of a reply in ordinary language, one for each sentence or two."""
+MOST_WORDS = 24
+"""Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
+LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
+"""Size of the features that the lexicon hears, and of word vectors, so that the penalty on weights bears less on them."""
 
 
 def tokens(text: str) -> list[str]:
@@ -88,6 +94,69 @@ class WordFeatures:
         return features_F
 
 
+class WordVectors:
+    """Static vectors of English words, of length 1, so that words of like sense count alike.
+
+    Source: what all-MiniLM-L6-v2 (Apache 2.0) makes of each word alone, in its first principal components; after Tulkens & van Dongen 2024
+    (Model2Vec).
+
+    Args:
+        vectors_WD: int8, 127 for 1.
+    """
+
+    def __init__(self, words: Sequence[str], vectors_WD: np.ndarray) -> None:
+        self.place = {word: k for k, word in enumerate(words)}
+        self.vectors_WD = vectors_WD
+
+    def mean(self, text: str) -> np.ndarray:
+        """[D] mean over the content words that are known; 0 for none."""
+        known = [self.place[word] for word in tokens(text) if word in self.place and word not in FUNCTION_WORDS]
+        return self.vectors_WD[known].sum(0, dtype=np.int64) / (127.0 * max(len(known), 1))
+
+    def save(self, path: Path) -> None:
+        """Writes it."""
+        np.savez_compressed(path, words=np.array(" ".join(self.place)), vectors_WD=self.vectors_WD)
+
+    @classmethod
+    @cache
+    def shipped(cls) -> WordVectors:
+        """Those that come with the package."""
+        with np.load(VECTORS) as file:
+            return cls(str(file["words"]).split(), file["vectors_WD"])
+
+
+def told(dialogue: Dialogue) -> list[str]:
+    """What the user told, turn by turn: the facts, without the reaction, the feeling and the hint around them.
+
+    How a reply is read then depends on what it answers, and not on how strict the user is. Turns that state no fact, and those of users who
+    press or come from a profile, lose their reaction alone.
+    """
+    facts, turns = () if dialogue.scenario.pressure else dialogue.scenario.facts, list[str]()
+    for turn in dialogue.said():
+        stated = facts_stated(turn, facts) if facts else ()
+        rest = next((turn[len(line) :].lstrip() or turn for line in reactions() if turn.startswith(line)), turn)
+        turns.append(" ".join(facts[index].text for index in stated) or rest)
+    return turns
+
+
+def told_and_wished(dialogue: Dialogue) -> list[str]:
+    """`told`, with the wish in plain words behind the first and the latest turn: a user hears with it in mind, said or not.
+
+    Turns are cut after `MOST_WORDS`, so that the wish is not cut off.
+    """
+    turns = [" ".join(turn.split()[:MOST_WORDS]) for turn in told(dialogue)]
+    first, second = read_toml("phrases")["hints"][dialogue.scenario.family.intention]["overt"][:2]
+    return [f"{turns[0]} {first}", *turns[1:-1], *([f"{turns[-1]} {second}"] if len(turns) > 1 else [])]
+
+
+@cache
+def reactions() -> tuple[str, ...]:
+    """All of them, the longest first."""
+    phrases = read_toml("phrases")
+    groups = (*phrases["reactions"].values(), *phrases["reactions_by_state"].values())
+    return tuple(sorted({line for group in groups for pool in group.values() for line in pool}, key=len, reverse=True))
+
+
 @cache
 def strategies() -> tuple[str, ...]:
     """The support strategies."""
@@ -101,7 +170,7 @@ def questions() -> tuple[str, ...]:
 
 
 class NgramClassifier:
-    """Logistic regressions, one a question, over word n-grams, what the lexicon hears, and the share of the user's own words.
+    """Logistic regressions, one a question, over word n-grams and vectors, what the lexicon hears, and the share of the user's own words.
 
     Args:
         weights_FQ: a column a question.
@@ -124,7 +193,12 @@ class NgramClassifier:
         features_F = self.features(dialogue, rest, of_rest)
         known = np.flatnonzero(features_F)
         logits_Q = features_F[known].astype(float) @ self.weights_FQ[known].astype(float)  # in double precision the same everywhere
-        heard = {name for name, logit in zip(questions(), logits_Q.tolist(), strict=True) if logit >= self.thresholds[name]}
+        logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
+        heard = {name for name, logit in logits.items() if logit >= self.thresholds[name]}
+        if len(by_lexicon.strategies) > MOST_MOVES:
+            heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
+        if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:  # kindness in blunt words
+            heard.discard("contempt")
         contempt = tuple(dict.fromkeys([*by_lexicon.contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
         heard |= set(strategies_in(moves, "en"))
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
@@ -147,12 +221,14 @@ class NgramClassifier:
         return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
 
     def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:
-        """[F] of the words, then of what the lexicon hears, then 1."""
+        """[F] of words, of what the lexicon hears, the mean vector of the reply, its product with that of the latest turn, and 1."""
         heard = [float(name in by_lexicon.strategies) for name in strategies()]
         heard += [float(bool(by_lexicon.contempt)), 1.0 - by_lexicon.clarity, float(bool(by_lexicon.cues))]
-        return np.concatenate(
-            [self.words(dialogue.said(), reply), LEXICON_COUNTS * np.array(heard, dtype=np.float32), np.ones(1, np.float32)]
-        )
+        turns, vectors = told(dialogue), WordVectors.shipped()
+        reply_D, latest_D = vectors.mean(reply), vectors.mean(turns[-1])
+        sense = VECTOR_COUNTS * np.concatenate([reply_D, 4.0 * reply_D * latest_D])  # products of means are small
+        parts = (self.words(turns, reply), LEXICON_COUNTS * np.array(heard), sense, np.ones(1))
+        return np.concatenate(parts).astype(np.float32)
 
     def save(self, path: Path) -> None:
         """Writes it."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from simulator.dialogue import Dialogue
+from simulator.listener import read_by_rule
 from simulator.reading import Reading
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty
@@ -69,6 +70,12 @@ def test_odd_replies_have_a_reading_and_earn_nothing(user: RuleUser, reply: str)
     dialogue = opened(user)
     assert isinstance(encoder.make().read(dialogue, reply), Reading)
     assert (user.answer(dialogue, reply).turn.change or 0) <= 0
+
+
+def test_the_shortest_replies_are_read_by_the_lexicon(user: RuleUser) -> None:
+    dialogue = opened(user)
+    for reply in ("no", "Oh no."):
+        assert encoder.make().read(dialogue, reply) == read_by_rule(reply, dialogue.story, said=dialogue.said())
 
 
 def test_what_the_user_said_is_an_echo(user: RuleUser) -> None:

@@ -6,12 +6,15 @@ from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from simulator.dialogue import Speaker, Turn
+from simulator.hear import TellsInOrder
 from simulator.listener import Register
-from simulator.ngrams import NgramClassifier, shipped
+from simulator.ngrams import NgramClassifier, WordVectors, shipped, told, told_and_wished
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.scenario import VANILLA
+from simulator.scenario import VANILLA, Difficulty
 from simulator.world import load_bank
 
 SCENARIO = load_bank().scenario("train/drum_practice_letter/empathy-passive")
@@ -26,7 +29,7 @@ def heard(reply: str):
 @pytest.mark.parametrize(
     ("reply", "strategy"),
     [
-        ("That must sting, straight to the landlord as if you did not matter.", "reflection"),
+        ("It hurts when somebody goes over your head and never says a word.", "reflection"),
         ("Why not knock on her door tomorrow with the new times on a card?", "suggestion"),
         ("And what did the landlord say then?", "question"),
         ("None of this is on you, she should have come to you first.", "siding"),
@@ -67,7 +70,7 @@ def test_the_reading_is_in_the_record_and_other_registers_keep_the_lexicon():
 def test_users_from_profiles_are_heard_too():
     profile = replace(SCENARIO, facts=(), other="", opening="My neighbour wrote to the landlord about me.")
     opened = USER.begin(profile, VANILLA, seed=1)
-    assert "reflection" in USER.reading(opened, "That must sting, straight to the landlord as if you did not matter.").strategies
+    assert "reflection" in USER.reading(opened, "It hurts when somebody goes over your head and never says a word.").strategies
 
 
 def test_what_stands_behind_the_words_changes_nothing_and_the_weights_are_packaged():
@@ -94,3 +97,22 @@ def test_the_weights_survive_their_file(tmp_path):
     shipped().save(tmp_path / "ngrams.npz")
     again = NgramClassifier.load(tmp_path / "ngrams.npz")
     assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped().thresholds
+
+
+def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
+    def after(strictness: float) -> list[str]:
+        dialogue = USER.begin(SCENARIO, Difficulty.along(strictness), seed=1)
+        answer = TellsInOrder(RuleUserConfig()).answer(dialogue, "And what did the landlord say then?")
+        return told_and_wished(dialogue.then(Turn(speaker=Speaker.AGENT, text="And what did the landlord say then?"), answer.turn))
+
+    mild, strict = after(0.1), after(0.9)
+    assert mild == strict and len(mild) == 2 and mild[0].startswith(SCENARIO.opening)
+    # Users from profiles have no list of facts: what they said stays, once.
+    profile = replace(SCENARIO, facts=(), other="", opening="Okay. I do not want to be cheered up.")
+    assert told(USER.begin(profile, VANILLA, seed=1))[0].startswith("I do not want to be cheered up.")
+
+
+def test_word_vectors_put_like_words_together():
+    sad, grief, bus = map(WordVectors.shipped().mean, ("sad", "grief", "bus"))
+    assert np.linalg.norm(sad) == pytest.approx(1.0, abs=0.02) and sad @ grief > sad @ bus + 0.2
+    assert not WordVectors.shipped().mean("the qzxv").any()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from simulator.dialogue import Dialogue
 from simulator.lexicon import Lexicon
-from simulator.listener import facts_stated, is_echo
-from simulator.ngrams import strategies
+from simulator.listener import Register, facts_stated, is_echo, read_by_rule
+from simulator.ngrams import strategies, told_and_wished
 from simulator.reading import Reading
+from simulator.text import words_of
 
 if TYPE_CHECKING:
     from simulator.encoder.network import Hearing
@@ -37,6 +38,8 @@ class EncoderListener:
 
     BATCH = 8
     """Replies of like length that are read together; more cost more each."""
+    FEWEST_WORDS = 3
+    """Shorter replies are read by the lexicon."""
 
     def __init__(self, hearing: Hearing) -> None:
         self.hearing = hearing
@@ -82,19 +85,21 @@ class EncoderListener:
         unread = sorted((k for k, reading in enumerate(readings) if reading is None), key=lambda k: len(replies[k][1]))
         for start in range(0, len(unread), self.BATCH):
             batch = unread[start : start + self.BATCH]
-            found = self.hearing.probabilities([replies[k][0].said() for k in batch], [replies[k][1] for k in batch])
+            found = self.hearing.probabilities([told_and_wished(replies[k][0]) for k in batch], [replies[k][1] for k in batch])
             for k, (answers, taken_up) in zip(batch, found, strict=True):
                 readings[k] = self._reading(replies[k][0], answers, taken_up)
         return [reading for reading in readings if reading is not None]
 
     def _without_network(self, dialogue: Dialogue, reply: str) -> Reading | None:
-        """The reading of a reply that is mostly the user's own words, or in no Latin letters; None for all others."""
+        """The reading of a reply that is mostly the user's own words, very short, or in no Latin letters; None for all others."""
         language = dialogue.scenario.language
         if language != "en":
             raise ValueError(f"simulator.listener must be rule or model for users who speak {language}, got 'encoder', which hears English")
         letters = [character.isascii() for character in reply[: Lexicon.MAX_READ] if character.isalpha()]
         if sum(letters) <= 0.5 * len(letters):
             return Reading(clarity=0.0)
+        if len(words_of(reply)) < self.FEWEST_WORDS:
+            return read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         return Reading(echo=True) if is_echo(reply, dialogue.said()) else None
 
     def _reading(self, dialogue: Dialogue, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:

@@ -129,6 +129,13 @@ def pooled(hidden_BLH: torch.Tensor, mask_BL: torch.Tensor) -> torch.Tensor:
     return mean
 
 
+def base_encoder(folder: Path) -> BertModel:
+    """The base encoder with its weights, without a pooling layer."""
+    base = BertModel(BertConfig.from_json_file(folder / "config.json"), add_pooling_layer=False)
+    base.load_state_dict({name: value for name, value in load_file(folder / "model.safetensors").items() if name in base.state_dict()})
+    return base
+
+
 class Hearing:
     """Both halves: the network and the n-grams, whose logits are added.
 
@@ -139,8 +146,7 @@ class Hearing:
     """
 
     def __init__(self, folder: Path, words: WordFeatures, weights_FQ: torch.Tensor, thresholds: dict[str, float]) -> None:
-        base = BertModel(BertConfig.from_json_file(folder / "config.json"), add_pooling_layer=False)
-        base.load_state_dict({name: value for name, value in load_file(folder / "model.safetensors").items() if name in base.state_dict()})
+        base = base_encoder(folder)
         lower, upper = base.encoder.layer[:-NUM_TUNED], base.encoder.layer[-NUM_TUNED:]
         self.network = HearingNetwork(upper, base.config.hidden_size).eval()
         base.encoder.layer = lower

@@ -10,21 +10,23 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import nn
 
 from simulator import ngrams
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_folder, questions
+from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder, base_folder, questions
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register, read_by_rule
-from simulator.ngrams import NgramClassifier, WordFeatures, vocabulary
+from simulator.ngrams import NgramClassifier, WordFeatures, WordVectors, told_and_wished, vocabulary
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
 from simulator.world import load_bank
@@ -106,7 +108,7 @@ class Below(NamedTuple):
         hidden, part, features = [torch.empty(0)] * len(rows), [torch.empty(0)] * len(rows), [torch.empty(0)] * len(rows)
         for start in progress(starts, total=len(starts), what="batches read"):
             chosen = order[start : start + size]
-            turns, replies = [rows[n].turns for n in chosen], [rows[n].reply for n in chosen]
+            turns, replies = [told_and_wished(rows[n].dialogue) for n in chosen], [rows[n].reply for n in chosen]
             batch = hearing.tokenizer(turns, replies)
             with torch.autocast("cpu", torch.bfloat16):
                 hidden_BLH = hearing.lower(batch)
@@ -193,11 +195,15 @@ def main() -> None:
     parser.add_argument("--train", type=Path, nargs="+", default=[REPLIES / "train.jsonl"], help="labelled dialogues")
     parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
     parser.add_argument("--ngrams", action="store_true", help="make the rule listener's weights instead (a minute)")
+    parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
     random.seed(options.seed)
     torch.manual_seed(options.seed)
 
+    if options.vectors:
+        word_vectors().save(options.out or ngrams.VECTORS)
+        return
     rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
     words = WordFeatures(vocabulary([row.reply for row in rows]))
     if options.ngrams:
@@ -210,6 +216,22 @@ def main() -> None:
     hearing.thresholds = choose_thresholds(hearing, below_dev, Targets.of(dev))
     out = options.out or WEIGHTS
     print(f"{out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(out)}")
+
+
+@torch.inference_mode()
+def word_vectors(num_dims: int = 64, size: int = 256) -> WordVectors:
+    """Of every English word that is one token of the base encoder: the mean hidden state of `[CLS] word [SEP]`, in principal components."""
+    base = base_encoder(base_folder()).eval()
+    tokenizer = Tokenizer.from_file(str(base_folder() / "tokenizer.json"))
+    words = sorted(word for word in tokenizer.get_vocab() if re.fullmatch("[a-z]+", word))
+    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    ids_W3 = torch.tensor([[cls, tokenizer.token_to_id(word), sep] for word in words])
+    hidden_WH = torch.cat([base(input_ids=ids_B3).last_hidden_state.mean(1) for ids_B3 in ids_W3.split(size)]).double()
+    hidden_WH -= hidden_WH.mean(0)
+    components_HD = torch.linalg.eigh(hidden_WH.T @ hidden_WH).eigenvectors[:, -num_dims:]
+    components_HD *= components_HD.sum(0).sign()  # which sign is the library's choice
+    vectors_WD = nn.functional.normalize(hidden_WH @ components_HD, dim=1)
+    return WordVectors(words, (127.0 * vectors_WD).round().to(torch.int8).numpy())
 
 
 def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled]) -> NgramClassifier:
@@ -245,19 +267,26 @@ def logits(hearing: Hearing, below: Below, size: int = 32) -> tuple[torch.Tensor
 def choose_thresholds(hearing: Hearing, below: Below, targets: Targets) -> dict[str, float]:
     """By question, and one for `taken_up` with the greatest F1."""
     logits_NQ, taken_up_NT = logits(hearing, below)
-    thresholds = thresholds_of(questions(), logits_NQ.sigmoid(), targets.questions_NQ)
+    thresholds = thresholds_of(questions(), logits_NQ.sigmoid(), targets.questions_NQ, most_false=0.02)
     seen_NT = ~targets.taken_up_NT.isnan()
     return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
 
 
-def thresholds_of(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor) -> dict[str, float]:
+def thresholds_of(
+    names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor, *, most_false: float | None = None
+) -> dict[str, float]:
     """One for all strategies, which come first, and one for each question that costs nothing, with the greatest F1.
 
+    That of strategies is what a share `most_false` of those that a reply does not make reach; None takes the greatest F1.
     Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least
     0.4; for contempt 0.75, since the blunt are often kind.
     """
     first = names.index("irony")
-    thresholds = dict.fromkeys(names, best_f1(probs_NQ[:, :first], truth_NQ[:, :first]))
+    of_moves_NS, made_NS = probs_NQ[:, :first], truth_NQ[:, :first]
+    threshold = best_f1(of_moves_NS, made_NS)
+    if most_false is not None:
+        threshold = round(float(of_moves_NS[made_NS == 0].quantile(1.0 - most_false)), 3)
+    thresholds = dict.fromkeys(names, threshold)
     for k, name in list(enumerate(names))[first:]:
         if name in ("irony", "contempt", "senseless", "unclear"):
             least = 0.75 if name == "contempt" else 0.4
