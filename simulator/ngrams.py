@@ -24,8 +24,8 @@ WEIGHTS = LEXICON / "ngrams_en.npz"
 """Made by `python -m simulator.encoder.train --ngrams`."""
 VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
-FEWEST_WORDS = 5
-"""Shorter replies are read by the lexicon alone: in so few words the classifier hears contempt where there is none."""
+FEWEST_WORDS = 8
+"""Shorter replies are read by the lexicon alone: in so few words the classifier misses stock phrases and hears contempt where there is none."""
 MOST_MOVES = 3
 """Of a reply in ordinary language, one for each sentence or two."""
 MOST_WORDS = 24

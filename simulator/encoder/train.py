@@ -229,7 +229,6 @@ def word_vectors(num_dims: int = 64, size: int = 256) -> WordVectors:
     hidden_WH = torch.cat([base(input_ids=ids_B3).last_hidden_state.mean(1) for ids_B3 in ids_W3.split(size)]).double()
     hidden_WH -= hidden_WH.mean(0)
     components_HD = torch.linalg.eigh(hidden_WH.T @ hidden_WH).eigenvectors[:, -num_dims:]
-    components_HD *= components_HD.sum(0).sign()  # which sign is the library's choice
     vectors_WD = nn.functional.normalize(hidden_WH @ components_HD, dim=1)
     return WordVectors(words, (127.0 * vectors_WD).round().to(torch.int8).numpy())
 
