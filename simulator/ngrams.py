@@ -25,7 +25,7 @@ WEIGHTS = LEXICON / "ngrams_en.npz"
 VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
 FEWEST_WORDS = 8
-"""Shorter replies are read by the lexicon alone: in so few words the classifier misses stock phrases and hears contempt where there is none."""
+"""Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
 MOST_MOVES = 3
 """Of a reply in ordinary language, one for each sentence or two."""
 MOST_WORDS = 24
