@@ -7,6 +7,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -133,9 +135,10 @@ def told(dialogue: Dialogue) -> list[str]:
     """
     facts, turns = () if dialogue.scenario.pressure else dialogue.scenario.facts, list[str]()
     for turn in dialogue.said():
-        stated = facts_stated(turn, facts) if facts else ()
-        rest = next((turn[len(line) :].lstrip() or turn for line in reactions() if turn.startswith(line)), turn)
-        turns.append(" ".join(facts[index].text for index in stated) or rest)
+        if stated := facts_stated(turn, facts):
+            turns.append(" ".join(facts[index].text for index in stated))
+        else:
+            turns.append(next((turn[len(line) :].lstrip() or turn for line in reactions() if turn.startswith(line)), turn))
     return turns
 
 
@@ -169,6 +172,23 @@ def questions() -> tuple[str, ...]:
     return (*strategies(), "irony", "contempt", "senseless", "unclear", "takes_up", "ties_back")
 
 
+def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequence[str] = ()) -> Reading:
+    """The reading of which questions have a yes, by name; contempt and lack of sense leave no strategy.
+
+    Args:
+        cues: indices of the facts taken up.
+        contempt: kinds that were heard otherwise.
+    """
+    kinds = tuple(dict.fromkeys([*contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
+    return Reading(
+        strategies=() if kinds or "senseless" in heard else tuple(name for name in strategies() if name in heard),
+        cues=tuple(sorted(cues)),
+        clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
+        contempt=kinds,
+        ties_back="ties_back" in heard,
+    )
+
+
 class NgramClassifier:
     """Logistic regressions, one a question, over word n-grams and vectors, what the lexicon hears, and the share of the user's own words.
 
@@ -199,18 +219,11 @@ class NgramClassifier:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
         if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:  # kindness in blunt words
             heard.discard("contempt")
-        contempt = tuple(dict.fromkeys([*by_lexicon.contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
         heard |= set(strategies_in(moves, "en"))
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
         cues = {*by_lexicon.cues, *latest}
-        return Reading(
-            strategies=() if contempt or "senseless" in heard else tuple(name for name in strategies() if name in heard),
-            cues=tuple(sorted(cues)),
-            clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
-            contempt=contempt,
-            ties_back="ties_back" in heard,
-            dropped=tuple(index for index in by_lexicon.dropped if index not in cues),
-        )
+        reading = reading_from(heard, cues, contempt=by_lexicon.contempt)
+        return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
 
     @staticmethod
     def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:

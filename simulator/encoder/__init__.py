@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.dialogue import Dialogue
 from simulator.lexicon import Lexicon
 from simulator.listener import Register, facts_stated, is_echo, read_by_rule
-from simulator.ngrams import strategies, told_and_wished
+from simulator.ngrams import reading_from, told_and_wished
 from simulator.reading import Reading
 from simulator.text import words_of
 
@@ -112,11 +112,4 @@ class EncoderListener:
         latest = dialogue.said()[-len(taken_up) :]
         told = [facts_stated(text, dialogue.story.facts) for text in latest]
         cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}
-        contempt = tuple(kind for kind in ("irony", "contempt") if kind in above)
-        return Reading(
-            strategies=() if contempt or "senseless" in above else tuple(name for name in strategies() if name in above),
-            cues=tuple(sorted(cues)),
-            clarity=0.0 if "senseless" in above else 0.5 if "unclear" in above else 1.0,
-            contempt=contempt,
-            ties_back="ties_back" in above,
-        )
+        return reading_from(above, cues)
