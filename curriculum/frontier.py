@@ -25,9 +25,6 @@ from simulator.settings import SETTINGS
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    std_normalised: bool | None = None
-    """Whether the learner divides advantages by a standard deviation, the group's or the batch's, which decides what density is. Unset, a
-    run's algorithm says (all but RLOO, and GRPO with `normalise_by=none`, do); without a run, True."""
     near_maximum: float = Field(default=0.95, ge=0.5, le=1)
     """Share of the greatest reward density that still counts as near it; lower practises harder tasks."""
     memory: float = Field(default=32.0, ge=4, le=10_000)
@@ -131,58 +128,28 @@ class AbilityCurve:
         self.offsets, self.num_seen = dict(state["offsets"]), dict(state["num_seen"])
 
 
-RESOLUTION = 0.005
-"""Standard deviation of reward within a group at which its density is a half, for a learner that divides by it: half a point of emotion."""
-
-
-def density_felt(rewards_G: Sequence[float], *, std_normalised: bool) -> float:
-    """How much the rewards of a group make a learner learn, in [0, G / (G - 1)].
-
-    A policy gradient goes with the square of advantages. Undivided, that is the variance of reward: 4 s^2 (`reward_density`). Divided by a
-    standard deviation, the group's or that of a batch of like groups, it is the same wherever rewards differ: s / (s + 0.005), where less
-    than half a point of emotion (`RESOLUTION`) hardly counts.
-
-    Args:
-        rewards_G: at least two, in [0, 1].
-    """
-    if not std_normalised:
-        return reward_density([rewards_G])
-    s = float(np.std(rewards_G, ddof=1))
-    return s / (s + RESOLUTION)
-
-
 class DensityCurve:
     """Reward density as a function of how hard a task is for the agent, measured by the logit z of the mean reward that is expected of it.
 
         V(z)   = (sum_i w_i k_i density_i + 4 h(z)) / (sum_i w_i k_i + 4),       k_i = exp(-(z - z_i)^2 / (2 0.6^2))
         sd(z)  = s / sqrt(sum_i w_i k_i + 4)
 
-    w_i halves with every `memory` later groups. h(z) falls off as for coins of mean sigma(z), whose standard deviation is half of
-    1 / cosh(z/2), from a level that the mean density of all groups sets:
-
-        h = r / cosh(z/2)^2,            r = mean density / mean of 1 / cosh(z_i/2)^2                      the learner does not divide
-        h = o / (o + cosh(z/2)),        o = r / (1 - r) / mean of 1 / cosh(z_i/2), r = mean density       it does
-
-    s^2 is the mean square of density_i - V(z_i), with 0.1 r^2 as if from one group before. z_i is what the ability curve expects: by a
-    group's own mean, groups that happened to agree would look certain.
+    w_i halves with every `memory` later groups. h(z) = r 4 m (1 - m), m = sigma(z), is the density of coins of that mean, scaled by r to
+    that of all groups. s^2 is the mean square of density_i - V(z_i), with (0.1 r^2) as if from one group before. z_i is what the ability
+    curve expects: by a group's own mean, groups that happened to agree would look certain.
 
     Source: our own; kernel regression after Nadaraya 1964 and Watson 1964.
     """
 
     GRID: ClassVar[np.ndarray] = np.linspace(-6.0, 6.0, 61)
+    COIN: ClassVar[np.ndarray] = 1.0 / np.cosh(GRID / 2.0) ** 2
 
-    def __init__(self, memory: float, *, std_normalised: bool) -> None:
-        self.keep, self.std_normalised = 0.5 ** (1.0 / memory), std_normalised
-        self.coin_Z = 1.0 / np.cosh(self.GRID / 2.0) ** self.coin_power
+    def __init__(self, memory: float) -> None:
+        self.keep = 0.5 ** (1.0 / memory)
         self.weight_Z, self.density_Z = np.zeros(len(self.GRID)), np.zeros(len(self.GRID))
         # Running sums over groups: weight, density, what a coin would give, squared residual.
         self.totals_4 = np.array([0.0, 0.0, 0.0, 0.0])
         self.fit()
-
-    @property
-    def coin_power(self) -> int:
-        """Of 1 / cosh(z/2): 1 for the standard deviation of coins, 2 for their variance."""
-        return 1 if self.std_normalised else 2
 
     def learn(self, z: float, density: float) -> None:
         """Takes in the density of a group."""
@@ -190,19 +157,13 @@ class DensityCurve:
         kernel_Z = np.exp(-0.5 * np.square((self.GRID - z) / 0.6))
         self.weight_Z = self.keep * self.weight_Z + kernel_Z
         self.density_Z = self.keep * self.density_Z + kernel_Z * density
-        self.totals_4 = self.keep * self.totals_4 + np.array([1.0, density, 1.0 / math.cosh(z / 2.0) ** self.coin_power, residual**2])
+        self.totals_4 = self.keep * self.totals_4 + np.array([1.0, density, 1.0 / math.cosh(z / 2.0) ** 2, residual**2])
 
     def fit(self) -> None:
         """V and its uncertainty, after `learn`."""
         weight, density, coin, square = self.totals_4
-        if self.std_normalised:
-            r = (density + 0.01) / (weight + 0.01)
-            odds_Z = r / max(1.0 - r, 1e-3) * self.coin_Z * (weight + 0.01) / (coin + 0.01)
-            prior_Z = odds_Z / (1.0 + odds_Z)
-        else:
-            r = (density + 0.01) / (coin + 0.01)
-            prior_Z = r * self.coin_Z
-        self.values_Z = (self.density_Z + 4.0 * prior_Z) / (self.weight_Z + 4.0)
+        r = (density + 0.01) / (coin + 0.01)
+        self.values_Z = (self.density_Z + 4.0 * r * self.COIN) / (self.weight_Z + 4.0)
         self.sd_Z = math.sqrt((square + 0.1 * r * r) / (weight + 1.0)) / np.sqrt(self.weight_Z + 4.0)
 
     def at(self, z: float) -> float:
@@ -247,8 +208,8 @@ class Steering:
     p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
     faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
-    the bound: coins lose a fifth of their variance between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and groups that differ are
-    lost more slowly. Nothing is integrated, so an effect ends with its cause.
+    the bound: coins lose a fifth of their density between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and a third of what is left
+    from a hard edge at 0.95. Nothing is integrated, so an effect ends with its cause.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """
@@ -311,11 +272,10 @@ class Steering:
 
 
 class FrontierTeacher(Teacher):
-    """The default: practises at the hard edge of where the rewards of a group tell a learner most, as hard as still teaches.
+    """The default: practises at the hard edge of where rewards within a group differ most, as hard as still teaches.
 
-    The quantity that it controls is reward density as the learner feels it (`density_felt`), for which graded and binary, dense and sparse
-    rewards are alike: whether the rewards of a group differ where advantages are divided by their standard deviation, and their variance
-    where they are not. Two curves are learned from outcomes, each at the strictness that it was issued at, however late:
+    The quantity that it controls is reward density, 4 x the variance of reward within a group, for which graded and binary, dense and
+    sparse rewards are alike. Two curves are learned from outcomes, each at the strictness that it was issued at, however late:
 
         m_f(d)   mean reward of family f at strictness d (`AbilityCurve`); z = logit m says how hard a task is for this agent
         V(z)     reward density where a task is as hard as that (`DensityCurve`)
@@ -343,18 +303,13 @@ class FrontierTeacher(Teacher):
 
     def start(self) -> None:
         self.ability = AbilityCurve(self.families, self.config.memory)
-        self.density = DensityCurve(self.config.memory, std_normalised=self.std_normalised)
+        self.density = DensityCurve(self.config.memory)
         self.steering = Steering()
         self.forgetting = ForgettingWatch(ForgettingConfig(enabled=self.config.replay))
         self.bins = StrictnessBins(BinsConfig(), self.families)
         self.place = float(self.rng.random())
         """The latest strictness of those that are spread."""
         self.num_learned = 0
-
-    @property
-    def std_normalised(self) -> bool:
-        """Whether the learner divides advantages by a standard deviation."""
-        return self.config.std_normalised is not False
 
     @property
     def explore_share(self) -> float:
@@ -384,7 +339,7 @@ class FrontierTeacher(Teacher):
         self.ability.learn(groups)
         for group in groups:
             z = self.ability.logit(group.task.family, group.task.strictness)
-            found = density_felt([group.rewards[i] for i in group.surviving], std_normalised=self.std_normalised)
+            found = reward_density([[group.rewards[i] for i in group.surviving]])
             if group.task.mode is Mode.FRONTIER:
                 self.steering.learn(found, self.density.at(z))
             self.density.learn(z, found)

@@ -26,7 +26,6 @@ from pydantic.dataclasses import dataclass
 from analysis.runs import OF_A_MACHINE, PROVENANCE
 from curriculum import TEACHERS
 from curriculum.collapse.history import CollapseConfig
-from curriculum.frontier import FrontierConfig
 from experiments.callbacks import CALLBACKS
 from experiments.errors import ConfigError
 from experiments.second_listener import Choice, other_listener, second_user
@@ -36,12 +35,10 @@ from policy.config import (
     CriticKind,
     EngineConfig,
     EngineDtype,
-    GrpoConfig,
     LearnerConfig,
     LoraConfig,
     PpoConfig,
     RolloutConfig,
-    Spread,
 )
 from policy.prior import EMBEDDED, PriorConfig
 from simulator.listener import ListenerKind, Register
@@ -212,9 +209,6 @@ class ExperimentConfig:
         second_user(user, self.second_listener, self.evaluation.server)
         if policy.prior.thinking is None:
             policy.prior.thinking = policy.thinking
-        if isinstance(self.teacher, FrontierConfig) and self.teacher.std_normalised is None:
-            undivided = algorithm.kind == "rloo" or (isinstance(algorithm, GrpoConfig) and algorithm.normalise_by is Spread.NONE)
-            self.teacher.std_normalised = not undivided
         if learner.recompute_logprobs is None:
             learner.recompute_logprobs = not self.computes_in_float32 or algorithm.corrects
 

@@ -283,12 +283,3 @@ def test_a_resumed_run_may_have_another_budget_machine_and_place_of_its_user(tmp
     assert (config.budget.steps, config.resume, config.learner.micro_batch_rows, config.simulator.urls) == (9, "x", 2, ["http://b/v1"])
     with pytest.raises(ConfigError, match=r"simulator\.model must stay"):
         load_saved(path, ["simulator.model=n"])
-
-
-def test_frontier_takes_density_as_the_algorithm_divides_advantages():
-    def divided(*overrides: str) -> bool | None:
-        return load("adaptive_curriculum", list(overrides)).teacher.std_normalised
-
-    assert divided() is divided("algorithm.normalise_by=group") is divided("algorithm.kind=ppo") is True
-    assert divided("algorithm.normalise_by=none") is divided("algorithm.kind=rloo") is False
-    assert divided("algorithm.normalise_by=none", "teacher.std_normalised=true") is True

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome, make_stats, make_task, make_teacher, practise, sigmoid
 
-from curriculum.frontier import AbilityCurve, DensityCurve, FrontierTeacher, Steering, density_felt
+from curriculum.frontier import AbilityCurve, DensityCurve, FrontierTeacher, Steering
 from curriculum.task import Mode
 from simulator.scenario import FAMILIES, Difficulty
-
-UNDIVIDED = {"std_normalised": False}
 
 
 def mean_distance(issued, frontier) -> float:
@@ -72,7 +70,7 @@ def test_graded_rewards_that_vary_little_make_the_curve_surer():
 
 
 def test_density_is_learned_by_hardness_and_its_window_is_cut_where_it_was_not_seen_to_be_high():
-    curve, rng = DensityCurve(memory=1000.0, **UNDIVIDED), np.random.default_rng(0)
+    curve, rng = DensityCurve(memory=1000.0), np.random.default_rng(0)
     assert curve.window(1.0)[1] == pytest.approx(0.0, abs=0.11)  # a coin's is greatest at even odds
     for _ in range(600):
         z = rng.uniform(-4.0, 4.0)
@@ -82,29 +80,15 @@ def test_density_is_learned_by_hardness_and_its_window_is_cut_where_it_was_not_s
         assert curve.at(z) == pytest.approx(1.0 / math.cosh(z / 2.0) ** 2, abs=0.12)  # its kernel flattens the peak by 0.09
     hard, peak = curve.window(0.9)
     assert -1.4 < hard < -0.4 and abs(peak) < 0.7
-    in_doubt = DensityCurve(memory=1000.0, **UNDIVIDED)
+    in_doubt = DensityCurve(memory=1000.0)
     for z in (0.0, 1.0, 2.0):  # nothing harder was seen
         in_doubt.learn(z, 0.6)
         in_doubt.learn(z, 0.8)
     in_doubt.fit()
     assert in_doubt.window(0.9, noise=2.0)[0] < in_doubt.window(0.9)[0]
-    halved = DensityCurve(memory=1000.0, **UNDIVIDED)
+    halved = DensityCurve(memory=1000.0)
     halved.load_state_dict(curve.state_dict())
     assert halved.window(0.9) == (hard, peak) and halved.at(1.0) == curve.at(1.0)
-
-
-def test_what_a_learner_feels_of_a_group_is_its_variance_or_whether_it_differs():
-    assert density_felt([0.0, 1.0] * 4, std_normalised=False) == pytest.approx(8 / 7)
-    assert density_felt([0.2, 0.3] * 4, std_normalised=False) == pytest.approx(0.01 * 8 / 7)
-    assert density_felt([0.0, 1.0] * 4, std_normalised=True) == pytest.approx(1.0, abs=0.01)
-    assert density_felt([0.2, 0.3] * 4, std_normalised=True) == pytest.approx(0.91, abs=0.01)
-    assert density_felt([0.4] * 8, std_normalised=True) == density_felt([0.4] * 8, std_normalised=False) == 0.0
-    # Seven groups of ten that differ at even odds: the prior gives that back, and less where coins of the same odds agree more often.
-    curve = DensityCurve(memory=1000.0, std_normalised=True)
-    for density in [0.99] * 70 + [0.0] * 30:
-        curve.learn(0.0, density)
-    curve.fit()
-    assert curve.at(0.0) == pytest.approx(0.69, abs=0.01) and 0.2 < curve.at(-4.0) < 0.45
 
 
 # Steering
@@ -163,7 +147,7 @@ def test_density_below_what_was_expected_makes_practice_easier_and_wider_and_all
 
 
 def test_the_first_tasks_spread_over_strictness_and_later_ones_gather_where_groups_differ():
-    teacher = make_teacher("frontier", explore=0.0, **UNDIVIDED)
+    teacher = make_teacher("frontier", explore=0.0)
     issued = practise(teacher, 0.6, num_steps=30)
     first, last = sorted(task.strictness for task in issued[0]), [task.strictness for task in issued[-1]]
     assert np.diff([0.0, *first, 1.0]).max() < 0.13 and {task.mode for task in issued[0]} == {Mode.UNIFORM}
@@ -188,23 +172,21 @@ def test_24_rising_families_are_followed_with_few_groups():
         def ability(task, offset=offset) -> float:
             return 0.15 + 0.55 * (task.teacher_step - 1) / 50 + offset[task.family]
 
-        issued = practise(
-            make_teacher("frontier", families=FAMILIES, seed=seed, **UNDIVIDED), ability, num_steps=50, num_groups=6, seed=seed
-        )
+        issued = practise(make_teacher("frontier", families=FAMILIES, seed=seed), ability, num_steps=50, num_groups=6, seed=seed)
         misses.append(mean_distance(issued, lambda task, ability=ability: np.clip(ability(task) + 0.05, 0.0, 1.0)))
     assert np.mean(misses) < 0.11
 
 
 @pytest.mark.parametrize("delay", [0, 8])
 def test_late_outcomes_do_not_make_it_swing(delay):
-    issued = practise(make_teacher("frontier", **UNDIVIDED), 0.5, num_steps=60, delay=delay)
+    issued = practise(make_teacher("frontier"), 0.5, num_steps=60, delay=delay)
     means = [np.mean([task.strictness for task in tasks if task.mode is Mode.FRONTIER]) for tasks in issued[30:]]
     assert np.mean(means) == pytest.approx(0.55, abs=0.06) and np.std(means) < 0.05
 
 
-def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is_and_harder_by_a_learner_that_divides_by_its_deviation():
-    def issued(*, graded: bool, divided: bool = False) -> float:
-        teacher, rng = make_teacher("frontier", seed=1, std_normalised=divided), np.random.default_rng(0)
+def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is():
+    def issued(*, graded: bool) -> float:
+        teacher, rng = make_teacher("frontier", seed=1), np.random.default_rng(0)
         for step in range(30):
             outcomes = []
             for task in teacher.propose(16, policy_version=step):
@@ -215,9 +197,6 @@ def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is_and
         return float(np.mean([task.strictness for task in teacher.propose(64, policy_version=30) if task.mode is Mode.FRONTIER]))
 
     assert issued(graded=True) == pytest.approx(issued(graded=False), abs=0.08)
-    # Graded rewards still differ where coins mostly agree.
-    assert issued(graded=False, divided=True) == pytest.approx(issued(graded=False), abs=0.08)
-    assert issued(graded=True, divided=True) > issued(graded=True) + 0.08
 
 
 def test_what_moves_practice_is_logged_with_its_inputs_and_shown():

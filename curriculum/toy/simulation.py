@@ -47,10 +47,9 @@ def configure(defaults: Any, settings: Mapping[str, Any], prefix: str = "teacher
 
 
 def build_teacher(kind: str, settings: Mapping[str, Any], *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> Teacher:
-    """A teacher of `kind` with `settings` by dotted name over the defaults; toy students do not divide advantages by a deviation."""
+    """A teacher of `kind` with `settings` by dotted name over the defaults."""
     config, teacher = TEACHERS[kind]
-    defaults = config(std_normalised=False) if hasattr(config(), "std_normalised") else config()
-    return teacher(configure(defaults, settings), scenarios=scenarios, group_size=group_size, seed=seed)
+    return teacher(configure(config(), settings), scenarios=scenarios, group_size=group_size, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ def draw(folder: Path, out: Path) -> None:
         above.fill_between(GRID_D, np.maximum(density_D - sd_D, 0.0), density_D + sd_D, color=colour, alpha=0.2, linewidth=0)
         issued = [d for moment in moments[max(at - 1, 0) : at + 2] for d in moment.issued]
         below.plot(issued, [2 - i] * len(issued), "|", color=colour, markersize=14)
-    above.set(ylabel="density", ylim=(0.0, None))
+    above.set(ylabel="reward density", ylim=(0.0, None))
     above.legend(frameon=False)
     below.set(xlabel="strictness", xlim=(0.0, 1.0), yticks=[2, 1, 0], yticklabels=["early", "middle", "late"], ylim=(-0.6, 2.6))
     below.set_title("tasks issued", fontsize=9)
