@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import Appraisal
@@ -30,7 +30,8 @@ from simulator.scenario import Difficulty, Scenario
 from simulator.settings import message
 from simulator.user import first_question
 
-Player = Callable[[], Awaitable[Dialogue]]
+T = TypeVar("T")
+Player = Callable[[], Awaitable[T]]
 
 
 class TellsInOrder(RuleUser):
@@ -139,7 +140,7 @@ def hear_file(options: argparse.Namespace) -> int:
     config, difficulty = listening(options, **rule)
     register = Register(options.register)
     user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
-    bank, ids, dialogues, finals = every_scenario(), list[Any](), list[Player](), list[int | None]()
+    bank, ids, dialogues, finals = every_scenario(), list[Any](), list[Player[Dialogue]](), list[int | None]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
         try:
             scenario = bank.scenario(record["scenario_id"])
@@ -175,10 +176,10 @@ def hear_file(options: argparse.Namespace) -> int:
     return ExitCode.FAILED if failed else ExitCode.FINISHED
 
 
-async def all_at_once(dialogues: Sequence[Player]) -> list[Dialogue | SimulatorError]:
+async def all_at_once(dialogues: Sequence[Player[T]]) -> list[T | SimulatorError]:
     """The dialogues in their order, played side by side; the error in the place of one without a usable reading."""
 
-    async def played(player: Player) -> Dialogue | SimulatorError:
+    async def played(player: Player[T]) -> T | SimulatorError:
         try:
             return await player()
         except SimulatorError as error:

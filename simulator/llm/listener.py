@@ -62,8 +62,9 @@ class ModelListener:
         schema = {
             "sense": {"type": "string", "enum": list(self.CLARITY)},
             "tone": {"type": "string", "enum": list(self.TONES)},
-            "strategies": {"type": "array", "items": {"type": "string", "enum": strategies}},
-            "taken_up": {"type": "array", "items": {"type": "integer", "enum": list(range(1, len(said) + 1))}},
+            # Lists are bounded, as small models do not end them.
+            "strategies": {"type": "array", "items": {"type": "string", "enum": strategies}, "maxItems": 8},
+            "taken_up": {"type": "array", "items": {"type": "integer", "enum": list(range(1, len(said) + 1))}, "maxItems": len(said)},
             "comes_back": {"type": "boolean"},
         }
         messages = (("system", words["system"].strip()), ("user", asked.strip()))

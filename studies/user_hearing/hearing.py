@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -19,8 +21,9 @@ import numpy as np
 from simulator.dialogue import START_EMOTION, Dialogue
 from simulator.emotion import meets
 from simulator.files import ExitCode, check_out, jsonable, read_jsonl, write_whole
-from simulator.hear import TellsInOrder, play_replies, reading_of
+from simulator.hear import TellsInOrder, all_at_once, listening, play_replies, reading_of
 from simulator.listener import ListenerKind, Register
+from simulator.options import server_options
 from simulator.reading import Reading
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty
@@ -72,17 +75,17 @@ class LabelListener:
         return {}
 
 
-async def play_all(records: Sequence[dict[str, Any]], listener: str, strictness: float) -> list[Played]:
-    """Every dialogue at one strictness; a reply behind an early end is not played.
+async def play_all(records: Sequence[dict[str, Any]], config: RuleUserConfig, strictness: float, *, by_labels: bool = False) -> list[Played]:
+    """Every dialogue at one strictness; a reply behind an early end is not played, nor a dialogue that a model gave no usable reading of.
 
     Args:
-        listener: `rule`, `encoder`, or `reader` for the labels.
+        by_labels: the labels are the readings, whatever listener the config names.
     """
-    kind = ListenerKind.RULE if listener == "reader" else ListenerKind(listener)
-    user, bank, played = TellsInOrder(RuleUserConfig(register=Register.OPEN, listener=kind)), load_bank(), []
-    for record in records:
+    user, bank = TellsInOrder(config), load_bank()
+
+    async def play(record: dict[str, Any]) -> Played:
         labels, scenario = record["replies"], bank.scenario(record["scenario_id"])
-        if listener == "reader":
+        if by_labels:
             user.listener = LabelListener(labels)
         dialogue = await play_replies(user, scenario, Difficulty.along(strictness), [label["text"] for label in labels], seed=1)
         replies = [
@@ -90,10 +93,12 @@ async def play_all(records: Sequence[dict[str, Any]], listener: str, strictness:
             for label, (_, _, answer) in zip(labels, dialogue.answered(), strict=False)
         ]
         reader = min(100.0, max(0.0, START_EMOTION + sum(label["mark"] for label in labels)))
-        played.append(
-            Played(voice=record["voice"], scenario_id=record["scenario_id"], replies=tuple(replies), final=dialogue.emotion, reader=reader)
-        )
-    return played
+        return Played(voice=record["voice"], scenario_id=record["scenario_id"], replies=tuple(replies), final=dialogue.emotion, reader=reader)
+
+    if config.listener is ListenerKind.MODEL:
+        played = await all_at_once([partial(play, record) for record in records])
+        return [one for one in played if isinstance(one, Played)]
+    return [await play(record) for record in records]
 
 
 def figures(played: Sequence[Played]) -> dict[str, float]:
@@ -174,7 +179,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="labelled dialogues, JSONL (simulator/replies/)")
     parser.add_argument(
         "--listener",
-        choices=("rule", "encoder", "reader"),
+        choices=("rule", "encoder", "model", "reader"),
         nargs="+",
         default=["rule"],
         help="reader: the labels, the most that one can bring",
@@ -183,6 +188,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-voice", action="store_true", help="mean final emotion and mean mark of each voice")
     parser.add_argument("--draws", type=int, default=0, help="draws of voices for 95 %% intervals (default: none)")
     parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")
+    server_options(parser, "listener", "the model, with --listener model")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -193,7 +200,13 @@ def run(options: argparse.Namespace) -> int:
     for listener in options.listener:
         for d in options.strictness:
             began = time.process_time()
-            played = asyncio.run(play_all(records, listener, d))
+            kind = ListenerKind.RULE if listener == "reader" else ListenerKind(listener)
+            config, _ = listening(argparse.Namespace(**{**vars(options), "listener": kind, "register": Register.OPEN, "strictness": d}))
+            played = asyncio.run(play_all(records, config, d, by_labels=listener == "reader"))
+            if failed := len(records) - len(played):
+                print(f"{listener} at {d:g}: no usable reading in {failed} of {len(records)} dialogues, which are left out", file=sys.stderr)
+            if not played:
+                return ExitCode.FAILED
             cost = (time.process_time() - began) / sum(len(one.replies) for one in played)
             row = {**figures(played), "ms a reply": 1e3 * cost}
             found[f"{listener} at {d:g}"] = {**row, "intervals": intervals(played, num_draws=options.draws) if options.draws else {}}
