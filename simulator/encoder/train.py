@@ -11,9 +11,7 @@ import argparse
 import math
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +26,7 @@ from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder,
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register, read_by_rule
-from simulator.ngrams import NgramClassifier, WordFeatures, WordVectors, told_and_wished, tokens, vocabulary
+from simulator.ngrams import NgramClassifier, WordFeatures, WordVectors, told_and_wished, vocabulary
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
 from simulator.world import load_bank
@@ -204,8 +202,7 @@ def main() -> None:
     torch.manual_seed(options.seed)
 
     if options.vectors:
-        replies = [label["text"] for path in options.train for _, record in read_jsonl(path, what="a labelled dialogue") for label in record["replies"]]
-        word_vectors(replies).save(options.out or ngrams.VECTORS)
+        word_vectors().save(options.out or ngrams.VECTORS)
         return
     rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
     words = WordFeatures(vocabulary([row.reply for row in rows]))
@@ -222,23 +219,14 @@ def main() -> None:
 
 
 @torch.inference_mode()
-def word_vectors(replies: Sequence[str], num_dims: int = 64, size: int = 256) -> WordVectors:
-    """The mean hidden state of `[CLS] word [SEP]`, in principal components.
-
-    Args:
-        replies: words and marks that two of them have get a vector, and so does every English word that is one token.
-    """
+def word_vectors(num_dims: int = 64, size: int = 256) -> WordVectors:
+    """Of every English word that is one token of the base encoder: the mean hidden state of `[CLS] word [SEP]`, in principal components."""
     base = base_encoder(base_folder()).eval()
     tokenizer = Tokenizer.from_file(str(base_folder() / "tokenizer.json"))
-    seen = Counter(word for reply in replies for word in set(tokens(reply)))
-    whole = {word for word in tokenizer.get_vocab() if re.fullmatch("[a-z]+", word)}
-    words = sorted(whole | {word for word, n in seen.items() if n >= 2})
-    ids_W = [tokenizer.encode(word).ids for word in words]
-    order = sorted(range(len(words)), key=lambda w: len(ids_W[w]))  # words of as many tokens side by side, without padding
-    alike = [list(group) for _, group in groupby(order, key=lambda w: len(ids_W[w]))]
-    hidden_WH = torch.empty(len(words), base.config.hidden_size, dtype=torch.float64)
-    for chosen in [group[n : n + size] for group in alike for n in range(0, len(group), size)]:
-        hidden_WH[chosen] = base(input_ids=torch.tensor([ids_W[w] for w in chosen])).last_hidden_state.mean(1).double()
+    words = sorted(word for word in tokenizer.get_vocab() if re.fullmatch("[a-z]+", word))
+    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    ids_W3 = torch.tensor([[cls, tokenizer.token_to_id(word), sep] for word in words])
+    hidden_WH = torch.cat([base(input_ids=ids_B3).last_hidden_state.mean(1) for ids_B3 in ids_W3.split(size)]).double()
     hidden_WH -= hidden_WH.mean(0)
     components_HD = torch.linalg.eigh(hidden_WH.T @ hidden_WH).eigenvectors[:, -num_dims:]
     vectors_WD = nn.functional.normalize(hidden_WH @ components_HD, dim=1)

@@ -75,8 +75,12 @@ class LabelListener:
         return {}
 
 
-async def play_all(records: Sequence[dict[str, Any]], config: RuleUserConfig, strictness: float, *, by_labels: bool = False) -> list[Played]:
-    """Every dialogue at one strictness; a reply behind an early end is not played, nor a dialogue that a model gave no usable reading of.
+async def play_all(
+    records: Sequence[dict[str, Any]], config: RuleUserConfig, strictness: float, *, by_labels: bool = False
+) -> list[Played]:
+    """Every dialogue at one strictness; a reply behind an early end is not played.
+
+    A dialogue that a model gave no usable reading of is left out.
 
     Args:
         by_labels: the labels are the readings, whatever listener the config names.
@@ -93,7 +97,8 @@ async def play_all(records: Sequence[dict[str, Any]], config: RuleUserConfig, st
             for label, (_, _, answer) in zip(labels, dialogue.answered(), strict=False)
         ]
         reader = min(100.0, max(0.0, START_EMOTION + sum(label["mark"] for label in labels)))
-        return Played(voice=record["voice"], scenario_id=record["scenario_id"], replies=tuple(replies), final=dialogue.emotion, reader=reader)
+        ends = {"final": dialogue.emotion, "reader": reader}
+        return Played(voice=record["voice"], scenario_id=record["scenario_id"], replies=tuple(replies), **ends)
 
     if config.listener is ListenerKind.MODEL:
         played = await all_at_once([partial(play, record) for record in records])
@@ -204,7 +209,7 @@ def run(options: argparse.Namespace) -> int:
             config, _ = listening(argparse.Namespace(**{**vars(options), "listener": kind, "register": Register.OPEN, "strictness": d}))
             played = asyncio.run(play_all(records, config, d, by_labels=listener == "reader"))
             if failed := len(records) - len(played):
-                print(f"{listener} at {d:g}: no usable reading in {failed} of {len(records)} dialogues, which are left out", file=sys.stderr)
+                print(f"{listener} at {d:g}: no usable reading in {failed} of {len(records)} dialogues", file=sys.stderr)
             if not played:
                 return ExitCode.FAILED
             cost = (time.process_time() - began) / sum(len(one.replies) for one in played)
