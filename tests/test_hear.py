@@ -195,7 +195,8 @@ def test_a_reply_that_a_model_cannot_read_costs_its_dialogue_and_no_other(tmp_pa
 
 def test_a_model_is_set_against_readers_marks(tmp_path, capsys):
     pytest.importorskip("openai")
-    label = {"strategies": ["suggestion"], "took_up": [1], "coherence": 2, "tone": "plain", "asks": False, "ties_back": False, "owns": False}
+    label = {"strategies": ["suggestion"], "took_up": [1], "coherence": 2, "tone": "plain"}
+    label |= dict.fromkeys(("asks", "ties_back", "owns"), False)
     replies = [[{**label, "text": "Ask her.", "mark": 3}, {**label, "text": "Go.", "mark": -4}], [{**label, "text": "Oh no.", "mark": 1}]]
     lines = [{"id": n, "scenario_id": SCENARIO.scenario_id, "voice": "v1", "replies": labels} for n, labels in enumerate(replies)]
     (tmp_path / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -206,8 +207,8 @@ def test_a_model_is_set_against_readers_marks(tmp_path, capsys):
         return (text("?") if "Oh no." in reply else answer(**{**HEARD, "tone": tone}))(request)
 
     with serving(FakeEndpoint(always=reads_some)) as server:
-        options = ["--listener", "model", "--listener-url", server.url, "--listener-model", "m", "--listener-retries", "0", "--cache", "off"]
-        out = ["--strictness", "0.35", "--out", str(tmp_path / "found.json")]
+        options = ["--listener", "model", "--listener-url", server.url, "--listener-model", "m", "--listener-retries", "0"]
+        out = ["--cache", "off", "--strictness", "0.35", "--out", str(tmp_path / "found.json")]
         assert main(["hearing", str(tmp_path / "replies.jsonl"), *options, *out]) == 0
     found = json.loads((tmp_path / "found.json").read_text())["model at 0.35"]
     assert found["replies"] == 2 and found["r"] == pytest.approx(1.0)
