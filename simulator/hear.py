@@ -26,15 +26,67 @@ from simulator.options import flag_settings, in_options
 from simulator.pressure import every_scenario
 from simulator.reading import Reading
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Difficulty, Scenario
+from simulator.scenario import Difficulty, Fact, Family, Persona, Scenario, Split
 from simulator.settings import message
+from simulator.text import language_of
 from simulator.user import first_question
 
 T = TypeVar("T")
 Player = Callable[[], Awaitable[T]]
 
 
-class TellsInOrder(RuleUser):
+class Guests(RuleUser):
+    """The embedded user, and users of somebody else's, who say what their `card` has, turn by turn, and feel by the same rule."""
+
+    def __init__(self, config: RuleUserConfig) -> None:
+        super().__init__(config)
+        self._bank, self._guests = every_scenario(), dict[str, Scenario]()
+        self._scripts: dict[str, list[str]] = {}
+
+    def scenario(self, record: Mapping[str, Any]) -> Scenario:
+        """Of a line of a file. A `card` makes that of its `scenario_id` known, for later lines too.
+
+        A card has `name`, `age`, `occupation`, `background`, `goal`, `hidden_intention`, `other`, `feelings`, `facts` (each a `text` and a
+        `cue`) and `user`, the turns. The last part of its `scenario_id` names intention and persona, as in `zh/old_lift/praise-passive`.
+
+        Raises:
+            KeyError, TypeError, ValueError: there is none of this id, or the card is not one.
+        """
+        scenario_id = record["scenario_id"]
+        if card := record.get("card"):
+            family, said = Family.parse(scenario_id.rpartition("/")[2].replace("-", "/")), [str(turn) for turn in card["user"]]
+            if not said:
+                raise ValueError("a card whose user says nothing")
+            self._scripts[scenario_id] = said
+            self._guests[scenario_id] = Scenario(
+                scenario_id=scenario_id,
+                family=family,
+                persona=Persona(name=card["name"], age=card["age"], occupation=card["occupation"], persona_type=family.persona),
+                facts=tuple(Fact(**fact) for fact in card["facts"]),
+                feelings=tuple(card["feelings"]),
+                opening=said[0],
+                language=language_of("".join(said)),
+                split=Split.HELDOUT,
+                **{name: card[name] for name in ("background", "goal", "hidden_intention", "other")},
+            )
+        return self._guests.get(scenario_id) or self._bank.scenario(scenario_id)
+
+    def begin(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """The script's first turn."""
+        if scenario.scenario_id not in self._scripts:
+            return super().begin(scenario, difficulty, seed=seed)
+        opening = Turn(speaker=Speaker.USER, text=scenario.opening, emotion=self.config.start_emotion)
+        return Dialogue(scenario=scenario, difficulty=difficulty, seed=seed, turns=(opening,))
+
+    def _words(self, appraisal: Appraisal, emotion: int, change: int, outcome: Outcome | None, *, rebuffs: bool) -> str:
+        """The script's next turn, if there is one."""
+        script, turn = self._scripts.get(appraisal.dialogue.scenario.scenario_id), appraisal.dialogue.num_replies + 1
+        if script is None:
+            return super()._words(appraisal, emotion, change, outcome, rebuffs=rebuffs)
+        return script[turn] if turn < len(script) else "..."
+
+
+class TellsInOrder(Guests):
     """Tells a fact every turn, whatever the reply, so that replies written beforehand answer what was said."""
 
     def _tells(self, appraisal: Appraisal, change: int, chance: random.Random) -> bool:
@@ -139,11 +191,11 @@ def hear_file(options: argparse.Namespace) -> int:
     rule = {name: recorded[name] for name in ("momentum", "quantise") if recorded.get(name) is not None}
     config, difficulty = listening(options, **rule)
     register = Register(options.register)
-    user = (TellsInOrder if options.facts == "in_order" else RuleUser)(config)
-    bank, ids, dialogues, finals = every_scenario(), list[Any](), list[Player[Dialogue]](), list[int | None]()
+    user = (TellsInOrder if options.facts == "in_order" else Guests)(config)
+    ids, dialogues, finals = list[Any](), list[Player[Dialogue]](), list[int | None]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):
         try:
-            scenario = bank.scenario(record["scenario_id"])
+            scenario = user.scenario(record)
             if "turns" in record:
                 dialogue = Dialogue.from_dict(record, scenario=scenario)
                 dialogue.require_feelings()

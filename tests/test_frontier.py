@@ -185,8 +185,8 @@ def test_late_outcomes_do_not_make_it_swing(delay):
 
 
 def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is():
-    def issued(*, graded: bool) -> float:
-        teacher, rng = make_teacher("frontier", seed=1), np.random.default_rng(0)
+    def issued(seed: int, *, graded: bool) -> float:
+        teacher, rng = make_teacher("frontier", seed=seed), np.random.default_rng(seed)
         for step in range(30):
             outcomes = []
             for task in teacher.propose(16, policy_version=step):
@@ -196,7 +196,7 @@ def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is():
             teacher.observe(outcomes)
         return float(np.mean([task.strictness for task in teacher.propose(64, policy_version=30) if task.mode is Mode.FRONTIER]))
 
-    assert issued(graded=True) == pytest.approx(issued(graded=False), abs=0.08)
+    assert np.mean([issued(seed, graded=True) - issued(seed, graded=False) for seed in range(4)]) == pytest.approx(0.0, abs=0.04)
 
 
 def test_what_moves_practice_is_logged_with_its_inputs_and_shown():

@@ -193,6 +193,36 @@ def test_a_reply_that_a_model_cannot_read_costs_its_dialogue_and_no_other(tmp_pa
     assert "in 1 of 2 dialogues" in capsys.readouterr().err
 
 
+CARD = {
+    "name": "Lin",
+    "age": 40,
+    "occupation": "baker",
+    "background": "Runs a bakery with her brother.",
+    "goal": "To decide whether to reopen.",
+    "hidden_intention": "Wants sincere praise for what was done.",
+    "other": "brother",
+    "feelings": ["tired"],
+    "facts": [{"text": "My brother sold our oven.", "cue": "our oven"}, {"text": "I baked for ten years.", "cue": "ten years"}],
+    "user": ["My brother sold our oven. I am tired.", "I baked for ten years."],
+}
+
+
+def test_a_card_brings_a_user_of_its_own(tmp_path):
+    line = {"id": 1, "scenario_id": "mine/oven/praise-passive", "card": CARD, "replies": ["Ten years of baking. Well done.", "Well done."]}
+    again = {"id": 2, "scenario_id": "mine/oven/praise-passive", "replies": ["Our oven. That must hurt."]}
+    first, second = hear(tmp_path, [line, again], "--strictness", "0.1", "--facts", "in_order")
+    assert "praise" in first["readings"][0]["strategies"] and first["changes"][0] > 0 and len(first["changes"]) == 2
+    assert second["readings"][0]["cues"] == [0]
+
+
+@pytest.mark.parametrize("change", [{"facts": [{"text": "x"}]}, {"user": []}, {"age": None, "name": None, "feelings": 3}])
+def test_a_card_that_is_none_is_named(tmp_path, capsys, change):
+    line = {"id": 1, "scenario_id": "mine/oven/praise-passive", "card": {**CARD, **change}, "replies": ["Oh."]}
+    (tmp_path / "replies.jsonl").write_text(json.dumps(line) + "\n")
+    assert main(["hear", str(tmp_path / "replies.jsonl")]) == 2
+    assert "line 1" in capsys.readouterr().err
+
+
 def test_a_model_is_set_against_readers_marks(tmp_path, capsys):
     pytest.importorskip("openai")
     label = {"strategies": ["suggestion"], "took_up": [1], "coherence": 2, "tone": "plain"}

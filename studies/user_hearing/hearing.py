@@ -27,7 +27,6 @@ from simulator.options import server_options
 from simulator.reading import Reading
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty
-from simulator.world import load_bank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +84,10 @@ async def play_all(
     Args:
         by_labels: the labels are the readings, whatever listener the config names.
     """
-    user, bank = TellsInOrder(config), load_bank()
+    user = TellsInOrder(config)
 
     async def play(record: dict[str, Any]) -> Played:
-        labels, scenario = record["replies"], bank.scenario(record["scenario_id"])
+        labels, scenario = record["replies"], user.scenario(record)
         if by_labels:
             user.listener = LabelListener(labels)
         dialogue = await play_replies(user, scenario, Difficulty.along(strictness), [label["text"] for label in labels], seed=1)
