@@ -30,7 +30,7 @@ class FrontierConfig(TeacherConfig):
     memory: float = Field(default=32.0, ge=4, le=10_000)
     """Groups after which an outcome counts half in both curves, ability and density; shorter follows a faster learner, longer is surer."""
     explore: float = Field(default=0.05, ge=0, le=0.25)
-    """Least share of the groups at any strictness, while all is well."""
+    """Share of the groups at any strictness once 128 have come back and while all is well."""
     entropy: bool = True
     """Whether policy entropy moves difficulty and exploration; False is the ablation."""
     replay: bool = True

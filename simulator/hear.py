@@ -52,7 +52,7 @@ class Guests(RuleUser):
         Raises:
             KeyError, TypeError, ValueError: there is none of this id, or the card is not one.
         """
-        scenario_id = record["scenario_id"]
+        scenario_id = str(record["scenario_id"])
         if card := record.get("card"):
             family, said = Family.parse(scenario_id.rpartition("/")[2].replace("-", "/")), [str(turn) for turn in card["user"]]
             if not said:

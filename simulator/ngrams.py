@@ -232,8 +232,10 @@ class NgramClassifier:
     def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:
         """The sentences of a reply that are moves of the built-in world, and the others."""
         story, sentences = dialogue.story, re.findall(r"[^.!?]+[.!?]*", reply)
-        # Users from profiles have no other person, and no moves are made for them.
-        moves = [one for one in sentences if story.other and Moves.clarity(one, story.facts, story.other) == 1.0]
+        # No moves of the world are made for users from profiles, who have no other person, and in Chinese.
+        if not story.other or story.language != "en":
+            return "", reply
+        moves = [one for one in sentences if Moves.clarity(one, story.facts, story.other) == 1.0]
         return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
 
     def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:

@@ -239,7 +239,7 @@ def test_a_model_is_set_against_readers_marks(tmp_path, capsys):
     with serving(FakeEndpoint(always=reads_some)) as server:
         options = ["--listener", "model", "--listener-url", server.url, "--listener-model", "m", "--listener-retries", "0"]
         out = ["--cache", "off", "--strictness", "0.35", "--out", str(tmp_path / "found.json")]
-        assert main(["hearing", str(tmp_path / "replies.jsonl"), *options, *out]) == 0
+        assert main(["hearing", str(tmp_path / "replies.jsonl"), *options, *out]) == 1
     found = json.loads((tmp_path / "found.json").read_text())["model at 0.35"]
     assert found["replies"] == 2 and found["r"] == pytest.approx(1.0)
     assert "in 1 of 2 dialogues" in capsys.readouterr().err

@@ -198,6 +198,8 @@ def main() -> None:
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
+    if options.language == "zh" and not options.ngrams:
+        parser.error("--language zh goes with --ngrams: the encoder hears English alone")
     random.seed(options.seed)
     torch.manual_seed(options.seed)
     of_language = "_zh" if options.language == "zh" else ""

@@ -200,7 +200,7 @@ def run(options: argparse.Namespace) -> int:
     """The command `hearing`."""
     check_out(options.out)
     records = [record for _, record in read_jsonl(options.file, what="a labelled dialogue")]
-    found: dict[str, Any] = {}
+    found, exit_code = dict[str, Any](), ExitCode.FINISHED
     for listener in options.listener:
         for d in options.strictness:
             began = time.process_time()
@@ -209,8 +209,9 @@ def run(options: argparse.Namespace) -> int:
             played = asyncio.run(play_all(records, config, d, by_labels=listener == "reader"))
             if failed := len(records) - len(played):
                 print(f"{listener} at {d:g}: no usable reading in {failed} of {len(records)} dialogues", file=sys.stderr)
+                exit_code = ExitCode.FAILED
             if not played:
-                return ExitCode.FAILED
+                continue
             cost = (time.process_time() - began) / sum(len(one.replies) for one in played)
             row = {**figures(played), "ms a reply": 1e3 * cost}
             found[f"{listener} at {d:g}"] = {**row, "intervals": intervals(played, num_draws=options.draws) if options.draws else {}}
@@ -219,7 +220,7 @@ def run(options: argparse.Namespace) -> int:
                 print_voices(played)
     if options.out:
         write_whole(options.out, json.dumps(jsonable(found), indent=1) + "\n")
-    return ExitCode.FINISHED
+    return exit_code
 
 
 def print_voices(played: Sequence[Played]) -> None:
