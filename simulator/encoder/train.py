@@ -191,27 +191,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulator.encoder.train", description=__doc__)
     parser.add_argument("--epochs", type=int, default=8, help="passes over the replies (default 8)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train", type=Path, nargs="+", help="labelled dialogues (default: simulator/replies/train.jsonl)")
-    parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: dev.jsonl beside it)")
-    parser.add_argument("--language", choices=("en", "zh"), default="en", help="with --ngrams: of the replies (default en)")
+    parser.add_argument("--train", type=Path, nargs="+", default=[REPLIES / "train.jsonl"], help="labelled dialogues")
+    parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
     parser.add_argument("--ngrams", action="store_true", help="make the rule listener's weights instead (a minute)")
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
-    if options.language == "zh" and not options.ngrams:
-        parser.error("--language zh goes with --ngrams: the encoder hears English alone")
     random.seed(options.seed)
     torch.manual_seed(options.seed)
-    of_language = "_zh" if options.language == "zh" else ""
-    train, dev_part = options.train or [REPLIES / f"train{of_language}.jsonl"], options.dev or REPLIES / f"dev{of_language}.jsonl"
 
     if options.vectors:
         word_vectors().save(options.out or ngrams.VECTORS)
         return
-    rows, dev = [row for path in train for row in read(path)], read(dev_part)
+    rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
     words = WordFeatures(vocabulary([row.reply for row in rows]))
     if options.ngrams:
-        train_ngrams(words, rows, dev, options.language).save(options.out or ngrams.WEIGHTS[options.language])
+        train_ngrams(words, rows, dev).save(options.out or ngrams.WEIGHTS)
         return
     hearing = Hearing(base_folder(), words, torch.empty(0), {})
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
@@ -237,9 +232,9 @@ def word_vectors(num_dims: int = 64, size: int = 256) -> WordVectors:
     return WordVectors(words, (127.0 * vectors_WD).round().to(torch.int8).numpy())
 
 
-def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled], language: str) -> NgramClassifier:
+def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled]) -> NgramClassifier:
     """The classifier of the rule listener."""
-    made = NgramClassifier(words, np.empty(0), {}, language)
+    made = NgramClassifier(words, np.empty(0), {})
 
     def data(labelled: Sequence[Labelled]) -> tuple[torch.Tensor, torch.Tensor]:
         features, targets = list[np.ndarray](), list[list[float]]()
@@ -256,7 +251,7 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
     chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ)
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    return NgramClassifier(words, weights_FQ.numpy(), thresholds, language)
+    return NgramClassifier(words, weights_FQ.numpy(), thresholds)
 
 
 @torch.inference_mode()
