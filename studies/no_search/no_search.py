@@ -229,7 +229,8 @@ def regrets(frame: pd.DataFrame, arm: str, *, seed: int = 0) -> dict[str, np.nda
     """By condition an arm's regret: that of the data first, then of resampled seeds; NaN from a single seed.
 
     Seeds on which every fixed arm and the arm itself have a run are drawn with replacement, all arms of a condition together. Conditions
-    with equally many seeds share the draws, so that a seed stays together over conditions, too.
+    with equally many seeds share the draws, so that a seed stays together over conditions, too. A fixed arm that was cut, with fewer than
+    half as many runs as another one, is none of them.
 
     Args:
         seed: of the draws.
@@ -237,7 +238,8 @@ def regrets(frame: pd.DataFrame, arm: str, *, seed: int = 0) -> dict[str, np.nda
     found = {}
     for condition, rows in frame.groupby("condition", sort=False):
         areas = rows.pivot(index="seed", columns="arm", values="area")
-        fixed = [name for name in areas if name.startswith(FIXED)]
+        num_runs = {name: areas[name].count() for name in areas if name.startswith(FIXED)}
+        fixed = [name for name, count in num_runs.items() if 2 * count >= max(num_runs.values())]
         whole = areas[list(dict.fromkeys([*fixed, arm]))].dropna() if fixed and arm in areas else areas.iloc[:0]
         if num := len(whole):
             counts_BS = np.random.default_rng(seed).multinomial(num, [1.0 / num] * num, size=stats.NUM_RESAMPLES)

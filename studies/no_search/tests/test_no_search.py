@@ -75,6 +75,8 @@ def test_regret_goes_over_conditions_as_a_mean_and_as_the_worst():
     assert (mean.value, worst.value, worst.low, worst.high) == (4.0, 6.0, 6.0, 6.0) and 3.5 <= mean.low < 4.0 < mean.high <= 4.5
     assert regrets(frame, "fixed_0.9")["main_binary"][0] == 10.0 and regrets(frame, "fixed_0.1")["main_binary"][0] == 0.0
     assert regrets(frame, "uniform") == {}
+    cut = pd.concat([frame, made({("weak_graded", "fixed_0.5"): [90.0]})])
+    assert regrets(cut, "frontier")["weak_graded"][0] == 2.0  # with one run of three it is no rival
     np.testing.assert_array_equal(regrets(frame, "frontier")["weak_graded"], regrets(frame, "frontier")["weak_graded"])
 
 
