@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.dialogue import Dialogue
+from simulator.emotion import meets
 from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
@@ -28,8 +29,12 @@ VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
 FEWEST_WORDS = 8
 """Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
-MOST_MOVES = 3
-"""Of a reply in ordinary language, one for each sentence or two."""
+MOST_MOVES, MOST_HEARD = 3, 2
+"""Of a reply in ordinary language: with more it is stuffed, and is heard to make them all; else only the clearest ones are heard."""
+DOUBT, WANTED = "doubt", "wanted"
+"""Two more thresholds: of the probability that a reply is ironic, contemptuous or senseless, above which nothing good is heard, and of the
+strategies that meet the user's wish.
+"""
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
 LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
@@ -172,17 +177,32 @@ def questions() -> tuple[str, ...]:
     return (*strategies(), "irony", "contempt", "senseless", "unclear", "takes_up", "ties_back")
 
 
+def margins(values: Mapping[str, float], thresholds: Mapping[str, float], *, wanted: AbstractSet[str]) -> dict[str, float]:
+    """How far each question is above its threshold: what a user wishes for has one of its own, since a user hears that sooner.
+
+    Args:
+        wanted: the strategies that meet the wish.
+    """
+    return {name: value - thresholds[WANTED if name in wanted else name] for name, value in values.items()}
+
+
+def doubt(probabilities: Mapping[str, float]) -> float:
+    """The probability of `DOUBT`, as if its three parts were independent."""
+    return 1.0 - math.prod(1.0 - probabilities[name] for name in ("irony", "contempt", "senseless"))
+
+
 def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequence[str] = ()) -> Reading:
-    """The reading of which questions have a yes, by name; contempt and lack of sense leave no strategy.
+    """The reading of which questions have a yes, by name; contempt, lack of sense and doubt leave no strategy, and doubt no fact.
 
     Args:
         cues: indices of the facts taken up.
         contempt: kinds that were heard otherwise.
     """
     kinds = tuple(dict.fromkeys([*contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
+    doubted = DOUBT in heard and not kinds and "senseless" not in heard
     return Reading(
-        strategies=() if kinds or "senseless" in heard else tuple(name for name in strategies() if name in heard),
-        cues=tuple(sorted(cues)),
+        strategies=() if kinds or "senseless" in heard or doubted else tuple(name for name in strategies() if name in heard),
+        cues=() if doubted else tuple(sorted(cues)),
         clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
         contempt=kinds,
         ties_back="ties_back" in heard,
@@ -194,7 +214,7 @@ class NgramClassifier:
 
     Args:
         weights_FQ: a column a question.
-        thresholds: of the logits, by question; filled by training.
+        thresholds: of the logits, by question and of what is `WANTED`, and of the probability `DOUBT`; filled by training.
     """
 
     def __init__(self, words: WordFeatures, weights_FQ: np.ndarray, thresholds: dict[str, float]) -> None:
@@ -214,11 +234,16 @@ class NgramClassifier:
         known = np.flatnonzero(features_F)
         logits_Q = features_F[known].astype(float) @ self.weights_FQ[known].astype(float)  # in double precision the same everywhere
         logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
-        heard = {name for name, logit in logits.items() if logit >= self.thresholds[name]}
+        if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:
+            logits["contempt"] = -math.inf  # kindness in blunt words
+        over = margins(logits, self.thresholds, wanted=meets(dialogue.scenario.family))
+        heard = {name for name, margin in over.items() if margin >= 0.0}
         if len(by_lexicon.strategies) > MOST_MOVES:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
-        if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:  # kindness in blunt words
-            heard.discard("contempt")
+        elif MOST_HEARD < len(heard & set(strategies())) <= MOST_MOVES:
+            heard -= set(sorted(heard & set(strategies()), key=lambda name: over[name])[:-MOST_HEARD])
+        if doubt({name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in logits.items()}) >= self.thresholds[DOUBT]:
+            heard.add(DOUBT)
         heard |= set(strategies_in(moves, "en"))
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
         cues = {*by_lexicon.cues, *latest}

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from simulator.dialogue import Speaker, Turn
+from simulator.emotion import appraise
 from simulator.hear import TellsInOrder
 from simulator.listener import Register
-from simulator.ngrams import NgramClassifier, WordVectors, shipped, told, told_and_wished
+from simulator.ngrams import DOUBT, WANTED, NgramClassifier, WordVectors, doubt, margins, reading_from, shipped, told, told_and_wished
+from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA, Difficulty
 from simulator.world import load_bank
@@ -110,6 +112,20 @@ def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
     # Users from profiles have no list of facts: what they said stays, once.
     profile = replace(SCENARIO, facts=(), other="", opening="Okay. I do not want to be cheered up.")
     assert told(USER.begin(profile, VANILLA, seed=1))[0].startswith("I do not want to be cheered up.")
+
+
+def test_in_doubt_nothing_good_is_heard_and_nothing_bad():
+    doubted = reading_from({"praise", "takes_up", DOUBT}, [0])
+    assert doubted == Reading(ties_back=False) and appraise(OPENED, "Well done.", reading=doubted).worth <= 0.0
+    assert reading_from({"praise", "irony", DOUBT}, [0]) == reading_from({"praise", "irony"}, [0])
+    assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
+
+
+def test_a_user_hears_sooner_what_it_wishes_for():
+    thresholds = {"praise": 2.0, "siding": 2.0, WANTED: 0.5}
+    over = margins({"praise": 1.0, "siding": 1.0}, thresholds, wanted={"praise"})
+    assert over == {"praise": 0.5, "siding": -1.0}
+    assert shipped().thresholds[WANTED] < shipped().thresholds["praise"]
 
 
 def test_word_vectors_put_like_words_together():

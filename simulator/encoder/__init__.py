@@ -8,9 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from simulator.dialogue import Dialogue
+from simulator.emotion import meets
 from simulator.lexicon import Lexicon
 from simulator.listener import Register, facts_stated, is_echo, read_by_rule
-from simulator.ngrams import reading_from, told_and_wished
+from simulator.ngrams import DOUBT, doubt, margins, reading_from, told_and_wished
 from simulator.reading import Reading
 from simulator.text import words_of
 
@@ -108,7 +109,8 @@ class EncoderListener:
             answers: probability of each question, by name.
             taken_up: probability of each of the user's latest turns.
         """
-        above = {name for name, probability in answers.items() if probability >= self.hearing.thresholds[name]}
+        over = margins({**answers, DOUBT: doubt(answers)}, self.hearing.thresholds, wanted=meets(dialogue.scenario.family))
+        above = {name for name, margin in over.items() if margin >= 0.0}
         latest = dialogue.said()[-len(taken_up) :]
         told = [facts_stated(text, dialogue.story.facts) for text in latest]
         cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}

@@ -22,11 +22,12 @@ from torch import nn
 
 from simulator import ngrams
 from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.emotion import meets
 from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder, base_folder, questions
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register, read_by_rule
-from simulator.ngrams import NgramClassifier, WordFeatures, WordVectors, told_and_wished, vocabulary
+from simulator.ngrams import DOUBT, WANTED, NgramClassifier, WordFeatures, WordVectors, doubt, strategies, told_and_wished, vocabulary
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
 
@@ -212,7 +213,7 @@ def main() -> None:
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
     hearing.weights_FQ = fit_words(below.features_NF, targets.questions_NQ)
     train_network(hearing, below, targets, num_epochs=options.epochs)
-    hearing.thresholds = choose_thresholds(hearing, below_dev, Targets.of(dev))
+    hearing.thresholds = choose_thresholds(hearing, below_dev, dev)
     out = options.out or WEIGHTS
     print(f"{out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(out)}")
 
@@ -249,9 +250,11 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
     features_NF, truth_NQ = data(dev)
     probs_NQ = (features_NF @ weights_FQ).sigmoid()
     chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ)
+    chosen[WANTED] = wanted_threshold(dev, probs_NQ)
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    return NgramClassifier(words, weights_FQ.numpy(), thresholds)
+    in_doubt = doubt_threshold(ngrams.questions(), probs_NQ, truth_NQ)
+    return NgramClassifier(words, weights_FQ.numpy(), {**thresholds, DOUBT: in_doubt})
 
 
 @torch.inference_mode()
@@ -262,11 +265,13 @@ def logits(hearing: Hearing, below: Below, size: int = 32) -> tuple[torch.Tensor
     return of_network_NQ + below.features_NF @ hearing.weights_FQ, taken_up_NT
 
 
-def choose_thresholds(hearing: Hearing, below: Below, targets: Targets) -> dict[str, float]:
-    """By question, and one for `taken_up` with the greatest F1."""
-    logits_NQ, taken_up_NT = logits(hearing, below)
-    thresholds = thresholds_of(questions(), logits_NQ.sigmoid(), targets.questions_NQ, most_false=0.02)
-    seen_NT = ~targets.taken_up_NT.isnan()
+def choose_thresholds(hearing: Hearing, below: Below, rows: Sequence[Labelled]) -> dict[str, float]:
+    """By question, of `WANTED` and `DOUBT`, and one for `taken_up` with the greatest F1."""
+    targets, (logits_NQ, taken_up_NT) = Targets.of(rows), logits(hearing, below)
+    probs_NQ, seen_NT = logits_NQ.sigmoid(), ~targets.taken_up_NT.isnan()
+    thresholds = thresholds_of(questions(), probs_NQ, targets.questions_NQ, most_false=0.01)
+    thresholds[WANTED] = wanted_threshold(rows, probs_NQ)
+    thresholds[DOUBT] = doubt_threshold(questions(), probs_NQ, targets.questions_NQ)
     return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
 
 
@@ -292,6 +297,27 @@ def thresholds_of(
         else:
             thresholds[name] = best_f1(probs_NQ[:, k], truth_NQ[:, k])
     return thresholds
+
+
+def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_false: float = 0.05) -> float:
+    """Of `WANTED`: what the likeliest of the strategies that meet the wish reaches in a share `most_false` of the replies without any.
+
+    Args:
+        probs_NQ: with the strategies first, in order.
+    """
+    greatest = list[float]()
+    for row, row_Q in zip(rows, probs_NQ, strict=True):
+        wanted = meets(row.dialogue.scenario.family)
+        if not wanted & set(row.label["strategies"]):
+            greatest.append(max(float(row_Q[k]) for k, name in enumerate(strategies()) if name in wanted))
+    return round(float(np.quantile(greatest, 1.0 - most_false)), 3)
+
+
+def doubt_threshold(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor, *, most_false: float = 0.1) -> float:
+    """Of `DOUBT`: what a share `most_false` of the replies reach that are neither ironic nor contemptuous nor senseless."""
+    of_N = torch.tensor([doubt(dict(zip(names, row, strict=True))) for row in probs_NQ.tolist()])
+    is_sincere_N = (truth_NQ[:, [names.index(name) for name in ("irony", "contempt", "senseless")]] == 0).all(1)
+    return round(float(of_N[is_sincere_N].quantile(1.0 - most_false)), 3)
 
 
 def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:
