@@ -57,8 +57,7 @@ class Guests(RuleUser):
             family, said = Family.parse(scenario_id.rpartition("/")[2].replace("-", "/")), [str(turn) for turn in card["user"]]
             if not said:
                 raise ValueError("a card whose user says nothing")
-            self._scripts[scenario_id] = said
-            self._guests[scenario_id] = Scenario(
+            guest = Scenario(
                 scenario_id=scenario_id,
                 family=family,
                 persona=Persona(name=card["name"], age=card["age"], occupation=card["occupation"], persona_type=family.persona),
@@ -69,6 +68,8 @@ class Guests(RuleUser):
                 split=Split.HELDOUT,
                 **{name: card[name] for name in ("background", "goal", "hidden_intention", "other")},
             )
+            if (self._guests.setdefault(scenario_id, guest), self._scripts.setdefault(scenario_id, said)) != (guest, said):
+                raise ValueError(f"another card of {scenario_id!r} than an earlier line")
         return self._guests.get(scenario_id) or self._bank.scenario(scenario_id)
 
     def begin(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:

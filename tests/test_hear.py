@@ -215,6 +215,16 @@ def test_a_card_brings_a_user_of_its_own(tmp_path):
     assert second["readings"][0]["cues"] == [0]
 
 
+def test_two_cards_of_one_user_are_refused(tmp_path, capsys):
+    lines = [
+        {"id": n, "scenario_id": "mine/oven/praise-passive", "card": {**CARD, "goal": goal}, "replies": ["Oh."]}
+        for n, goal in enumerate("ab")
+    ]
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [lines[0], *lines]))
+    assert main(["hear", str(tmp_path / "replies.jsonl")]) == 2
+    assert "line 3" in (said := capsys.readouterr().err) and "another card of 'mine/oven/praise-passive'" in said
+
+
 @pytest.mark.parametrize("change", [{"facts": [{"text": "x"}]}, {"user": []}, {"age": None, "name": None, "feelings": 3}])
 def test_a_card_that_is_none_is_named(tmp_path, capsys, change):
     line = {"id": 1, "scenario_id": "mine/oven/praise-passive", "card": {**CARD, **change}, "replies": ["Oh."]}
