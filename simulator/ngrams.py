@@ -30,10 +30,10 @@ VECTORS = LEXICON / "vectors_en.npz"
 FEWEST_WORDS = 8
 """Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
 MOST_MOVES, MOST_HEARD = 3, 2
-"""Of a reply in ordinary language: with more it is stuffed, and is heard to make them all; else only the clearest ones are heard."""
+"""Of a reply in ordinary language: with more it is stuffed, and is heard to make them all; of just so many the clearest two are heard."""
 DOUBT, WANTED = "doubt", "wanted"
-"""Two more thresholds: of the probability that a reply is ironic, contemptuous or senseless, above which nothing good is heard, and of the
-strategies that meet the user's wish.
+"""Two more thresholds: of the probability that a reply is ironic, contemptuous or senseless, above which no strategy and no fact is heard,
+and of the strategies that meet the user's wish.
 """
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""

@@ -114,7 +114,7 @@ def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
     assert told(USER.begin(profile, VANILLA, seed=1))[0].startswith("I do not want to be cheered up.")
 
 
-def test_in_doubt_nothing_good_is_heard_and_nothing_bad():
+def test_in_doubt_no_move_and_no_fact_is_heard():
     doubted = reading_from({"praise", "takes_up", DOUBT}, [0])
     assert doubted == Reading(ties_back=False) and appraise(OPENED, "Well done.", reading=doubted).worth <= 0.0
     assert reading_from({"praise", "irony", DOUBT}, [0]) == reading_from({"praise", "irony"}, [0])

@@ -44,6 +44,12 @@ STAGES = {
 """Stage by condition."""
 KEY = ["condition", "arm", "seed"]
 FIXED, FRONTIER = "fixed_", "frontier"
+CUT = {
+    *((condition, "fixed_0.1") for condition, stage in STAGES.items() if stage == "confirmation"),
+    ("half_graded", "fixed_0.9"),
+    ("main_binary", "fixed_0.9"),
+}
+"""Condition and arm of the confirmation that are not run further (README)."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -183,6 +189,11 @@ def read(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / RESULTS)
 
 
+def uncut(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without the single runs of arms that were cut later."""
+    return frame[[pair not in CUT for pair in zip(frame["condition"], frame["arm"], strict=True)]]
+
+
 class Plan(NamedTuple):
     """What a stage is to run."""
 
@@ -229,8 +240,7 @@ def regrets(frame: pd.DataFrame, arm: str, *, seed: int = 0) -> dict[str, np.nda
     """By condition an arm's regret: that of the data first, then of resampled seeds; NaN from a single seed.
 
     Seeds on which every fixed arm and the arm itself have a run are drawn with replacement, all arms of a condition together. Conditions
-    with equally many seeds share the draws, so that a seed stays together over conditions, too. A fixed arm that was cut, with fewer than
-    half as many runs as another one, is none of them.
+    with equally many seeds share the draws, so that a seed stays together over conditions, too.
 
     Args:
         seed: of the draws.
@@ -238,8 +248,7 @@ def regrets(frame: pd.DataFrame, arm: str, *, seed: int = 0) -> dict[str, np.nda
     found = {}
     for condition, rows in frame.groupby("condition", sort=False):
         areas = rows.pivot(index="seed", columns="arm", values="area")
-        num_runs = {name: areas[name].count() for name in areas if name.startswith(FIXED)}
-        fixed = [name for name, count in num_runs.items() if 2 * count >= max(num_runs.values())]
+        fixed = [name for name in areas if name.startswith(FIXED)]
         whole = areas[list(dict.fromkeys([*fixed, arm]))].dropna() if fixed and arm in areas else areas.iloc[:0]
         if num := len(whole):
             counts_BS = np.random.default_rng(seed).multinomial(num, [1.0 / num] * num, size=stats.NUM_RESAMPLES)
@@ -379,9 +388,10 @@ def tables(frame: pd.DataFrame, plans: Mapping[str, Plan]) -> str:
     """All tables, of what is there so far."""
     found = list[str]()
     for stage in ("development", "confirmation"):
-        rows, plan = frame[frame["stage"] == stage], plans[stage]
+        rows, plan = uncut(frame[frame["stage"] == stage]), plans[stage]
         if len(rows):
-            found.append(f"**{stage.capitalize()}**: {len(rows)} runs, {len(plan.arms) * len(plan.seeds)} planned.")
+            planned = len(set(plan.arms) - CUT) * len(plan.seeds)
+            found.append(f"**{stage.capitalize()}**: {len(rows)} runs, {planned} planned.")
             found += [regret_table(rows), contrast_table(rows, plan)]
     return "\n\n".join([*found, collapse_table(frame), decision_table(frame)])
 
@@ -399,7 +409,7 @@ def figure(frame: pd.DataFrame) -> str:
         ValueError: no arm has a regret yet.
     """
     stage = "confirmation" if (frame["stage"] == "confirmation").any() else "development"
-    rows = frame[frame["stage"] == stage]
+    rows = uncut(frame[frame["stage"] == stage])
     dots = []
     for arm in dict.fromkeys(rows["arm"]):
         values = {condition: float(of_B[0]) for condition, of_B in regrets(rows, arm).items() if not math.isnan(of_B[0])}

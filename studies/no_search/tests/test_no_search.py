@@ -25,6 +25,7 @@ from studies.no_search.no_search import (
     regret,
     regrets,
     tables,
+    uncut,
 )
 
 
@@ -75,9 +76,12 @@ def test_regret_goes_over_conditions_as_a_mean_and_as_the_worst():
     assert (mean.value, worst.value, worst.low, worst.high) == (4.0, 6.0, 6.0, 6.0) and 3.5 <= mean.low < 4.0 < mean.high <= 4.5
     assert regrets(frame, "fixed_0.9")["main_binary"][0] == 10.0 and regrets(frame, "fixed_0.1")["main_binary"][0] == 0.0
     assert regrets(frame, "uniform") == {}
-    cut = pd.concat([frame, made({("weak_graded", "fixed_0.5"): [90.0]})])
-    assert regrets(cut, "frontier")["weak_graded"][0] == 2.0  # with one run of three it is no rival
     np.testing.assert_array_equal(regrets(frame, "frontier")["weak_graded"], regrets(frame, "frontier")["weak_graded"])
+
+
+def test_arms_that_were_cut_leave_the_tables():
+    frame = made({(condition, arm): [1.0] for condition in ("half_graded", "strong_graded") for arm in ("fixed_0.1", "fixed_0.9")})
+    assert uncut(frame)[["condition", "arm"]].to_numpy().tolist() == [["strong_graded", "fixed_0.9"]]
 
 
 def test_a_contrast_is_paired_over_seeds_and_averaged_over_conditions():
