@@ -50,7 +50,7 @@ class Guests(RuleUser):
         `cue`) and `user`, the turns. The last part of its `scenario_id` names intention and persona, as in `zh/old_lift/praise-passive`.
 
         Raises:
-            KeyError, TypeError, ValueError: there is none of this id, or the card is not one, or another than an earlier one.
+            KeyError, TypeError, ValueError: there is none of this id, the card is not one, or it differs from an earlier one.
         """
         scenario_id = str(record["scenario_id"])
         if card := record.get("card"):

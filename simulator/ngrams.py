@@ -30,10 +30,12 @@ VECTORS = LEXICON / "vectors_en.npz"
 FEWEST_WORDS = 8
 """Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
 MOST_MOVES, MOST_HEARD = 3, 2
-"""Of a reply in ordinary language: with more it is stuffed, and is heard to make them all; of just so many the clearest two are heard."""
+"""Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard. Of three, the two that are furthest
+above their thresholds are heard.
+"""
 DOUBT, WANTED = "doubt", "wanted"
-"""Two more thresholds: of the probability that a reply is ironic, contemptuous or senseless, above which no strategy and no fact is heard,
-and of the strategies that meet the user's wish.
+"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy and no fact
+is heard. Wanted are the strategies that meet the user's wish.
 """
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
@@ -178,7 +180,7 @@ def questions() -> tuple[str, ...]:
 
 
 def margins(values: Mapping[str, float], thresholds: Mapping[str, float], *, wanted: AbstractSet[str]) -> dict[str, float]:
-    """How far each question is above its threshold: what a user wishes for has one of its own, since a user hears that sooner.
+    """How far each question is above its threshold. Strategies that meet the user's wish share one of their own.
 
     Args:
         wanted: the strategies that meet the wish.

@@ -300,7 +300,7 @@ def thresholds_of(
 
 
 def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_false: float = 0.05) -> float:
-    """Of `WANTED`: what the likeliest of the strategies that meet the wish reaches in a share `most_false` of the replies without any.
+    """Threshold of `WANTED`: a share `most_false` of the replies without a strategy that meets the wish pass it.
 
     Args:
         probs_NQ: with the strategies first, in order.
@@ -314,7 +314,7 @@ def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_f
 
 
 def doubt_threshold(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor, *, most_false: float = 0.1) -> float:
-    """Of `DOUBT`: what a share `most_false` of the replies reach that are neither ironic nor contemptuous nor senseless."""
+    """Threshold of `DOUBT`: a share `most_false` of the sincere replies pass it, those that are not ironic, contemptuous or senseless."""
     of_N = torch.tensor([doubt(dict(zip(names, row, strict=True))) for row in probs_NQ.tolist()])
     is_sincere_N = (truth_NQ[:, [names.index(name) for name in ("irony", "contempt", "senseless")]] == 0).all(1)
     return round(float(of_N[is_sincere_N].quantile(1.0 - most_false)), 3)
