@@ -34,8 +34,8 @@ MOST_MOVES, MOST_HEARD = 3, 2
 above their thresholds are heard.
 """
 DOUBT, WANTED = "doubt", "wanted"
-"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy and no fact
-is heard. Wanted are the strategies that meet the user's wish.
+"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy and no
+fact is heard. Wanted are the strategies that meet the user's wish.
 """
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
