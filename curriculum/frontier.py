@@ -25,12 +25,12 @@ from simulator.settings import SETTINGS
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    near_maximum: float = Field(default=0.9, ge=0.5, le=1)
+    near_maximum: float = Field(default=0.6, ge=0.5, le=1)
     """Share of the greatest reward density that still counts as near it; lower practises harder tasks."""
     memory: float = Field(default=32.0, ge=4, le=10_000)
     """Groups after which an outcome counts half in both curves, ability and density; shorter follows a faster learner, longer is surer."""
     explore: float = Field(default=0.05, ge=0, le=0.25)
-    """Share of the groups at any strictness once 128 have come back and while all is well."""
+    """Share of the groups at any strictness once 16 have come back and while all is well."""
     entropy: bool = True
     """Whether policy entropy moves difficulty and exploration; False is the ablation."""
     replay: bool = True
@@ -208,8 +208,8 @@ class Steering:
     p = sigma(l): gradient ascent on p moves l by p (1 - p), hence p by [p (1 - p)]^2 and its entropy by -l [p (1 - p)]^2, so a unit of
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
     faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
-    the bound: coins lose a fifth of their density between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and two fifths of what is
-    left from a hard edge at 0.9. Nothing is integrated, so an effect ends with its cause.
+    the bound: coins lose a fifth of their density between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and half of what is
+    left from a hard edge at 0.6. Nothing is integrated, so an effect ends with its cause.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """
@@ -284,8 +284,7 @@ class FrontierTeacher(Teacher):
     drawn evenly between the greatest density and the hard edge, down to which density stays at a share `near_maximum` of it. z plus the
     ease that `Steering` gives becomes a strictness by an m_f drawn from its posterior. So doubt spreads practice, and evidence narrows it.
 
-    - The first groups are spread over strictness by a low-discrepancy sequence. Their share falls evenly to `explore` while the first 128
-      groups come back.
+    - The first groups are spread over strictness by a low-discrepancy sequence. Their share falls to `explore` while 16 groups come back.
     - When the probe panel shows forgetting (`ForgettingWatch`), a share of the groups goes wherever mean reward has sunk to that of the
       greatest density, at any strictness (`StrictnessBins`).
     - Families get groups by their learning progress (`curriculum.allocation`).
@@ -299,7 +298,7 @@ class FrontierTeacher(Teacher):
     adapting: ClassVar[tuple[str, ...]] = ("ability", "density", "steering", "forgetting", "bins", "place", "num_learned")
     config: FrontierConfig
 
-    SPREAD_FIRST: ClassVar[int] = 128
+    SPREAD_FIRST: ClassVar[int] = 16
     """Groups while which the share that is spread over strictness falls from all to `explore`."""
 
     def start(self) -> None:

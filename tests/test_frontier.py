@@ -199,13 +199,13 @@ def test_a_graded_reward_is_practised_where_a_binary_one_of_the_same_mean_is():
     assert np.mean([issued(seed, graded=True) - issued(seed, graded=False) for seed in range(4)]) == pytest.approx(0.0, abs=0.04)
 
 
-def test_the_share_that_is_spread_falls_evenly_over_the_first_groups():
+def test_the_share_that_is_spread_falls_while_the_first_groups_come_back():
     teacher: FrontierTeacher = make_teacher("frontier", explore=0.125)
     shares = [teacher.explore_share]
-    for step in range(10):
-        teacher.observe([make_outcome(task, 4) for task in teacher.propose(16, policy_version=step)])
+    for step in range(5):
+        teacher.observe([make_outcome(task, 4) for task in teacher.propose(4, policy_version=step)])
         shares.append(teacher.explore_share)
-    assert shares == [1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0.125, 0.125, 0.125]
+    assert shares == [1.0, 0.75, 0.5, 0.25, 0.125, 0.125]
 
 
 def test_what_moves_practice_is_logged_with_its_inputs_and_shown():

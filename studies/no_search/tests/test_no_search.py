@@ -173,4 +173,4 @@ def test_the_plans_have_the_arms_of_the_study():
     assert {c for c, _ in confirmation.arms} == {c for c, stage in STAGES.items() if stage == "confirmation"}
     assert confirmation.rivals == [*arms[1:], "other"] and len(confirmation.arms) == 36
     assert stress.rivals == ["frontier_no_entropy", "fixed_0.5", "fixed_0.9", "uniform"] and len(stress.arms) == 10
-    assert confirmation.seeds == tuple(range(210, 220)) and stress.seeds == tuple(range(200, 210))
+    assert confirmation.seeds == tuple(range(220, 230)) and stress.seeds == tuple(range(200, 210))
