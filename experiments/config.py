@@ -134,7 +134,7 @@ class PolicyConfig(EngineConfig):
     """The model that is trained, and the engine that generates with it (`policy.*`)."""
 
     model: str = EMBEDDED
-    """`embedded` is the small prior that ships; otherwise a Hugging Face folder or id."""
+    """`embedded` is the small prior that ships, `smollm2` SmolLM2-135M-Instruct; otherwise a Hugging Face folder or id."""
     system_prompt: str = ""
     """System message before every dialogue; empty takes the chat template's own. Not for the embedded policy."""
     prior: PriorConfig = field(default_factory=PriorConfig)

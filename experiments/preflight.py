@@ -17,6 +17,8 @@ from experiments.run_lock import check_no_writer
 from experiments.second_listener import second_user
 from policy.config import LearnerConfig, check_lora, require_plain_python
 from policy.engine.factory import check_capacity, check_weight_files, gpu_number, num_gpus
+from policy.prior import EMBEDDED
+from policy.smollm2 import SMOLLM2
 from simulator.scenario import Split
 from simulator.settings import leaves
 from simulator.user import check_servers, make_bank
@@ -78,11 +80,9 @@ def check_needs(config: ExperimentConfig) -> None:
 
             raise ConfigError(f"{rule.format('is not installed')}; {vllm_remedy()}")
         check_lora(policy.lora)
-        if not policy.is_embedded:
-            check_model(config)
+        weights = None if policy.is_embedded else check_model(config)
         for callback in config.callbacks.values():
             callback.check(config)
-        weights = folder if (folder := Path(policy.model).expanduser()).is_dir() else None
         check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
         bank = make_bank(config.simulator)
         check_servers(config.simulator)
@@ -91,8 +91,8 @@ def check_needs(config: ExperimentConfig) -> None:
             raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 
 
-def check_model(config: ExperimentConfig) -> None:
-    """Refuses a model that is missing, learned the other mode (`policy.thinking`), or that the engine cannot load.
+def check_model(config: ExperimentConfig) -> Path:
+    """The model's folder; refuses one that is missing, learned the other mode (`policy.thinking`), or that the engine cannot load.
 
     Also refuses a chat template that does not work with thoughts, the system prompt or the context length.
     """
@@ -101,8 +101,9 @@ def check_model(config: ExperimentConfig) -> None:
     # A first part like these is a mistyped path and not an organisation of the hub.
     ours = ("runs", "docs", "experiments", "checkpoints", "models")
     is_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", policy.model) and folder.parts[0] not in ours
-    if not folder.exists() and not is_id:
-        raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {policy.model!r}; no such folder")
+    if not folder.exists() and not is_id and policy.model != SMOLLM2:
+        known = f"'{EMBEDDED}', '{SMOLLM2}', a model's folder or a Hugging Face id"
+        raise ConfigError(f"policy.model must be {known}, got {policy.model!r}; no such folder")
     from policy.model import find_model, load_tokenizer
     from policy.rollout.chat import Chat, check_mode
 
@@ -118,6 +119,7 @@ def check_model(config: ExperimentConfig) -> None:
             f"rollout.max_context must leave room for a reply (rollout.max_new_tokens={rollout.max_new_tokens}) after {num_before} tokens "
             f"of a dialogue's beginning, got {rollout.max_context}; raise it, or shorten policy.system_prompt"
         )
+    return model
 
 
 def check_teacher(config: ExperimentConfig) -> None:

@@ -53,6 +53,27 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
         super().cleanup()
 
 
+@contextmanager
+def whole_folder(folder: Path, *, prefix: str) -> Iterator[Path]:
+    """While entered, an unfinished folder; afterwards it is `folder`, whole and on the disk, unless somebody made that meanwhile."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with OwnFolder(prefix, parent=folder.parent) as closed:
+        # A folder within, since that one is for this user alone.
+        unfinished = Path(closed) / folder.name
+        unfinished.mkdir()
+        yield unfinished
+        for path in unfinished.iterdir():
+            share_like_folder(path)
+            flush(path)
+        flush(unfinished)
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+        flush(folder.parent)
+
+
 def first_writable(*folders: Path) -> Path:
     """The first of these folders that can be written; raises ValueError where none can."""
     for folder in folders:

