@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,12 +17,14 @@ from experiments.config import ExperimentConfig
 from policy.algorithms.algorithms import ALGORITHMS, Algorithm
 from policy.algorithms.critic import Critic
 from policy.checkpoint import load_checkpoint
-from policy.config import CriticKind
+from policy.config import CriticKind, LearnerConfig
 from policy.engine.weights import check_weight_names
 from policy.learner import Learner
+from policy.learner_group import LearnerGroup
 from policy.lora import add_adapters, merged_parameters
-from policy.model import find_model, has_tied_head, load_model
+from policy.model import find_model, has_tied_head, load_model, load_tokenizer
 from policy.prior.prior import build_prior
+from policy.ranks import Ranks
 from policy.rollout.chat import MARK
 from policy.rollout.pool import RolloutPool
 from simulator.dialogue import UserSimulator
@@ -38,11 +42,17 @@ class Components:
     user: UserSimulator
     teacher: Teacher
     algorithm: Algorithm
-    learner: Learner
+    learner: Learner | LearnerGroup
     tokenizer: Any
     pool: RolloutPool
     collapse: CollapseMonitor
     errors: ErrorBudget
+
+    def close(self) -> None:
+        """Ends all processes of the run."""
+        with closing(self.pool):  # last: Ray goes with it
+            if isinstance(self.learner, LearnerGroup):
+                self.learner.close()
 
 
 def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Components, dict[str, Any] | None]:
@@ -58,35 +68,15 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
     saved = load_checkpoint(checkpoint) if checkpoint else None
     bank = make_bank(config.simulator)
     user_factory = partial(make_user, config.simulator.kind, config.simulator)
-    algorithm = ALGORITHMS[config.algorithm.kind](config.algorithm)
-    # With adapters a checkpoint holds merged weights; the frozen ones are those before training.
-    model, tokenizer = load_model(initial if config.policy.lora.rank else checkpoint or initial)
-    setattr(model.config, MARK, config.policy.thinking)  # recorded in checkpoints
-    if config.policy.lora.rank:
-        model = add_adapters(model, config.policy.lora, seed=config.seed)
-    if config.policy.may_be_vllm:
-        check_weight_names([name for name, _ in merged_parameters(model)], initial, is_tied=has_tied_head(initial))
-    critic = None
-    if algorithm.needs_critic:
-        is_shared = config.algorithm.critic is CriticKind.SHARED
-        critic = Critic(config.algorithm, config.learner, model if is_shared else load_model(initial)[0])
-    learner = Learner(
-        config.learner,
-        algorithm,
-        model,
-        reference=load_model(initial)[0] if algorithm.needs_reference else None,
-        critic=critic,
-        temperature=config.rollout.temperature,
-        seed=config.seed,
-    )
+    rank_learner = partial(build_learner, config, initial, checkpoint)
+    learner: Learner | LearnerGroup | None = None
+    if config.learner.ranks == 1:
+        learner = rank_learner(config.learner, Ranks(), saved=saved)
     teacher = make_teacher(config.teacher, bank.by_family(Split.TRAIN), group_size=config.group_size, seed=config.seed)
     collapse = CollapseMonitor(config.collapse)
-    errors = ErrorBudget(config.rollout.max_error_share, num_needed=2 if algorithm.compares_siblings else 1)
     if saved is not None:
-        learner.load_state_dict(saved["learner"])
         teacher.load_state_dict(saved["teacher"])
         collapse.load_state_dict(saved["collapse"])
-        errors.load_state_dict(saved["faults"])
     pool = RolloutPool(
         config.rollout,
         config.policy,
@@ -98,18 +88,70 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
         system_prompt=config.policy.system_prompt,
         reward_terms=[(name, REWARD_TERMS[name], share) for name, share in config.rollout.reward_terms.items() if share],
     )
+    if learner is None:
+        try:
+            learner = LearnerGroup(rank_learner, config.learner, config.cluster)
+        except BaseException:
+            pool.close()
+            raise
+    errors = ErrorBudget(config.rollout.max_error_share, num_needed=2 if learner.algorithm.compares_siblings else 1)
+    if saved is not None:
+        errors.load_state_dict(saved["faults"])
     components = Components(
         bank=bank,
         user=user_factory(),
         teacher=teacher,
-        algorithm=algorithm,
+        algorithm=learner.algorithm,
         learner=learner,
-        tokenizer=tokenizer,
+        tokenizer=load_tokenizer(checkpoint or initial),
         pool=pool,
         collapse=collapse,
         errors=errors,
     )
     return components, saved["run"] if saved else None
+
+
+def build_learner(
+    config: ExperimentConfig,
+    initial: Path,
+    checkpoint: Path | None,
+    own: LearnerConfig,
+    ranks: Ranks,
+    *,
+    saved: Mapping[str, Any] | None = None,
+) -> Learner:
+    """The learner of one rank, with the state of a checkpoint if there is one.
+
+    Args:
+        initial: folder of the policy before training.
+        own: the rank's settings.
+        saved: what the checkpoint holds, where it was read before.
+    """
+    algorithm = ALGORITHMS[config.algorithm.kind](config.algorithm)
+    # With adapters a checkpoint holds merged weights; the frozen ones are those before training.
+    model, _ = load_model(initial if config.policy.lora.rank else checkpoint or initial)
+    setattr(model.config, MARK, config.policy.thinking)  # recorded in checkpoints
+    if config.policy.lora.rank:
+        model = add_adapters(model, config.policy.lora, seed=config.seed)
+    if config.policy.may_be_vllm:
+        check_weight_names([name for name, _ in merged_parameters(model)], initial, is_tied=has_tied_head(initial))
+    critic = None
+    if algorithm.needs_critic:
+        is_shared = config.algorithm.critic is CriticKind.SHARED
+        critic = Critic(config.algorithm, own, model if is_shared else load_model(initial)[0], ranks)
+    learner = Learner(
+        own,
+        algorithm,
+        model,
+        reference=load_model(initial)[0] if algorithm.needs_reference else None,
+        critic=critic,
+        temperature=config.rollout.temperature,
+        seed=config.seed,
+        ranks=ranks,
+    )
+    if checkpoint is not None:
+        learner.load_state_dict((saved or load_checkpoint(checkpoint))["learner"])
+    return learner
 
 
 def model_folder(config: ExperimentConfig) -> Path:

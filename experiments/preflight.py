@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import tempfile
 from math import ceil
@@ -75,6 +76,13 @@ def check_needs(config: ExperimentConfig) -> None:
                 raise ConfigError(
                     f"learner.device must be one of this machine's {present} GPUs, cuda:0 to cuda:{present - 1}, got {device!r}"
                 )
+            if config.learner.ranks > present - gpu_number(device):
+                raise ConfigError(
+                    f"learner.ranks must be at most the GPUs from learner.device={device} on, {present - gpu_number(device)}, got "
+                    f"{config.learner.ranks}"
+                )
+        elif config.learner.ranks > (num_cores := len(os.sched_getaffinity(0))):
+            raise ConfigError(f"learner.ranks must be at most this machine's {num_cores} cores, got {config.learner.ranks}")
         if (rule := policy.without_vllm) and importlib.util.find_spec("vllm") is None:
             from policy.engine.factory import vllm_remedy
 

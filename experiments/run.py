@@ -65,7 +65,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_resume: str = "") -> ExitC
                 check_initial_weights(config, folder)
             with refusing():
                 components, saved = build(config, checkpoint=newest_checkpoint(folder, on_torn=torn.append) if config.resume else None)
-                stack.enter_context(contextlib.closing(components.pool))
+                stack.enter_context(contextlib.closing(components))
                 components.pool.load_weights(components.learner.live_weights(), components.learner.policy_version)
             state = RunState(**saved) if saved else RunState()
             text = settings_text(config, folder)

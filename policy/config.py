@@ -204,6 +204,9 @@ class LearnerConfig:
     """Compute in bf16. A quarter cheaper, but the trainer then differs from a float32 engine by about 1e-3 instead of 1e-6 nats."""
     device: str = "cpu"
     """Where the model is trained (cpu, cuda, cuda:1). Engines of a local Ray take the first GPUs, so the last is the learner's."""
+    ranks: PositiveInt = 1
+    """Processes that share each update, each with all weights: on a CPU they share its threads, on GPUs they take one each from `device`
+    on, all on this machine. Same results but for rounding."""
 
 
 @dataclass(config=SETTINGS)

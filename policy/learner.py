@@ -22,6 +22,7 @@ from policy.lora import adapter_parameters, merged_parameters
 from policy.metrics import TokenMeans, TokenTrace, why_not_finite
 from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
 from policy.process import choose_kernels
+from policy.ranks import Ranks
 
 METRICS = (
     "actor/pg_loss",
@@ -56,6 +57,8 @@ class Learner:
         critic: learns from the same minibatches; exactly where the algorithm needs one.
         temperature: at which the rollouts are sampled, > 0.
         seed: of the order of minibatches.
+        ranks: the processes that train this model together. All of them build it alike and call `prepare` and `update` with the same
+            batches; each reads its share of the micro-batches, and weights and metrics come out alike on all.
 
     Raises:
         ValueError: the device, a needed reference, a plain output head or layers that can be recomputed are missing, or the algorithm
@@ -72,6 +75,7 @@ class Learner:
         critic: Critic | None = None,
         temperature: float = 1.0,
         seed: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
         if algorithm.needs_reference and reference is None:
             raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more")
@@ -84,6 +88,7 @@ class Learner:
             raise ValueError(f"learner.device must be a device of this machine, got {config.device!r}; cpu always is") from error
         check_head(model)
         self.config, self.algorithm, self.critic, self._temperature = config, algorithm, critic, temperature
+        self._ranks = ranks or Ranks()
         self.model = model.to(config.device).eval()
         if config.gradient_checkpointing:
             recompute_layers(self.model)
@@ -182,16 +187,24 @@ class Learner:
         """One optimiser step over all of `part`, whose metrics go into `means` and `trace`; returns the gradient's norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(part)
-        for rows_R in part.micro_batches(self.config):
+        own_means, own_trace = TokenMeans(), TokenTrace()
+        for rows_R in self._ranks.share(part.micro_batches(self.config)):
             micro = part.rows(rows_R).to(self.config.device)
             logprobs_N, entropies_N = self._score(self.model, micro, entropy_gradient=self.algorithm.entropy_coef > 0)
-            if trace:
-                trace.add(micro, logprobs_N.detach(), entropies_N.detach())
+            if trace is not None:
+                own_trace.add(micro, logprobs_N.detach(), entropies_N.detach())
             total, metrics = self.algorithm.loss(logprobs_N, entropies_N, micro)
             (total / denominator).backward()
             loss += float(total.detach()) / denominator
-            means.add(metrics)
+            own_means.add(metrics)
         reason = self.critic.backward(part) if self.critic else ""
+        self._ranks.sum_gradients(self.model.parameters())
+        of_ranks, loss = self._ranks.gather((loss, own_means, own_trace)), 0.0
+        for of_rank, found, traced in of_ranks:
+            loss += of_rank
+            means.merge(found)
+            if trace is not None:
+                trace.merge(traced)
         total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
         grad_norm = float(total_norm)
         if not (reason or (math.isfinite(loss) and math.isfinite(grad_norm))):
@@ -261,8 +274,8 @@ class Learner:
     @torch.no_grad()
     def _logprobs(self, model: PreTrainedModel, batch: Batch, trace: TokenTrace | None = None) -> Tensor:
         """Logprobs [B, T] of a whole batch, 0 outside the loss mask, on the CPU; traced where there is a trace to write."""
-        logprobs_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R in batch.micro_batches(self.config):
+        logprobs_BT, own_trace = torch.zeros_like(batch.rollout_logprobs_BT), TokenTrace()
+        for rows_R in self._ranks.share(batch.micro_batches(self.config)):
             micro = batch.rows(rows_R)
             on_device = micro.to(self.config.device)
             logprobs_N, entropies_N = self._score(model, on_device)
@@ -270,7 +283,11 @@ class Learner:
             row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
             logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
             if trace is not None:
-                trace.add(on_device, logprobs_N, entropies_N)
+                own_trace.add(on_device, logprobs_N, entropies_N)
+        self._ranks.sum([logprobs_BT])  # exact: a token is of one rank, and 0 on the others
+        if trace is not None:
+            for traced in self._ranks.gather(own_trace):
+                trace.merge(traced)
         return logprobs_BT
 
     @torch.no_grad()

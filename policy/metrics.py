@@ -39,10 +39,19 @@ class TokenMeans:
         """Takes in one micro-batch: by metric, the value of each of its tokens, [N]."""
         self._num_tokens += len(next(iter(metrics.values())))
         for key, values_N in metrics.items():
-            if key not in self.MAXIMA:
-                self._totals[key] = self._totals.get(key, 0.0) + float(values_N.sum())
-            elif math.isnan(now := float(values_N.max())) or now > self._totals.get(key, -math.inf):
-                self._totals[key] = now
+            self._take(key, float(values_N.max() if key in self.MAXIMA else values_N.sum()))
+
+    def merge(self, other: TokenMeans) -> None:
+        """Takes in the tokens of another."""
+        self._num_tokens += other._num_tokens
+        for key, found in other._totals.items():
+            self._take(key, found)
+
+    def _take(self, key: str, found: float) -> None:
+        if key not in self.MAXIMA:
+            self._totals[key] = self._totals.get(key, 0.0) + found
+        elif math.isnan(found) or found > self._totals.get(key, -math.inf):
+            self._totals[key] = found
 
     def metrics(self) -> dict[str, float]:
         """By metric."""
@@ -71,6 +80,11 @@ class TokenTrace:
             }
         )
         self._columns.append(torch.stack([rollout_logprobs_N, logprobs_N, entropies_N, advantages_N]).float().cpu())
+
+    def merge(self, other: TokenTrace) -> None:
+        """Takes in the tokens of another."""
+        self._means.merge(other._means)
+        self._columns += other._columns
 
     def metrics(self) -> dict[str, float]:
         """All of them, none without tokens. KLs are of KL(engine || trainer)."""

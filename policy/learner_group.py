@@ -1,0 +1,150 @@
+"""A learner on several devices of one machine: the first rank here, the others in Ray actors that do what this one does."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from policy.batch import Batch
+from policy.config import ClusterConfig, LearnerConfig
+from policy.files import OwnFolder
+from policy.learner import Learner
+from policy.ranks import Ranks
+
+BuildLearner = Callable[[LearnerConfig, Ranks], Learner]
+"""A learner that is the same on all ranks, but for its device."""
+
+
+def config_of_rank(config: LearnerConfig, rank: int) -> LearnerConfig:
+    """Settings of one rank: GPUs are taken in order from `device` on."""
+    from dataclasses import replace
+
+    from policy.engine.factory import gpu_number
+
+    if config.device == "cpu" or not rank:
+        return config
+    return replace(config, device=f"cuda:{gpu_number(config.device) + rank}")
+
+
+class FollowingRank:
+    """A rank in its own process; a Ray actor."""
+
+    def __init__(self, build: BuildLearner, config: LearnerConfig, rank: int, meeting: Path) -> None:
+        self._build, self._config, self._rank, self._meeting = build, config, rank, meeting
+
+    def start(self, num_threads: int) -> None:
+        """Meets the others and builds the learner."""
+        torch.set_num_threads(num_threads)
+        ranks = Ranks.join(self._rank, self._config.ranks, self._meeting)
+        self._learner = self._build(config_of_rank(self._config, self._rank), ranks)
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
+
+    def follow(self, method: str, *arguments: Any, **settings: Any) -> None:
+        """Calls a method of the learner, whose result is the first rank's, too."""
+        getattr(self._learner, method)(*arguments, **settings)
+
+
+class LearnerGroup:
+    """Learns as one `Learner` does, with `learner.ranks` of them. What it does not have is the first rank's.
+
+    All ranks have all weights, so a run is saved, measured and sent to engines from here. Ray must run.
+
+    Raises:
+        RuntimeError: a rank did not start, or was lost in an update; a run can be resumed from its newest checkpoint.
+    """
+
+    def __init__(self, build: BuildLearner, config: LearnerConfig, cluster: ClusterConfig) -> None:
+        self._folder = OwnFolder("attune-ranks-")
+        self._why_lost: list[str] = []
+        meeting, size = Path(self._folder.name) / "meeting", config.ranks
+        self._threads_before = torch.get_num_threads()
+        num_threads = max(1, self._threads_before // size) if config.device == "cpu" else self._threads_before
+        # A process that finds no project of its own: that of this one.
+        path = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment: dict[str, Any] = {"env_vars": {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": str(num_threads)}}
+        if not cluster.address:
+            environment["py_executable"] = shlex.quote(sys.executable)
+        # On this machine, whatever its engines take: cores are shared in turn, and GPUs are those of `learner.device`.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor = ray.remote(FollowingRank).options(num_cpus=0, scheduling_strategy=here, runtime_env=environment)
+        self._followers = [actor.remote(build, config, rank, meeting) for rank in range(1, size)]
+        try:
+            with self._together("start", num_threads):
+                torch.set_num_threads(num_threads)
+                self._ranks = Ranks.join(0, size, meeting)
+                self.learner = build(config, self._ranks)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["learner"], name)
+
+    def prepare(self, batch: Batch) -> Batch:
+        with self._together("prepare", batch):
+            return self.learner.prepare(batch)
+
+    def update(self, batch: Batch, *, budget_fraction: float = 0.0) -> dict[str, float]:
+        with self._together("update", batch, budget_fraction=budget_fraction):
+            return self.learner.update(batch, budget_fraction=budget_fraction)
+
+    def give_back_memory(self) -> None:
+        with self._together("give_back_memory"):
+            self.learner.give_back_memory()
+
+    def close(self) -> None:
+        """Ends the other ranks' processes."""
+        for follower in self._followers if ray.is_initialized() else ():
+            ray.kill(follower)
+        if "_ranks" in self.__dict__:
+            self._ranks.leave()
+        torch.set_num_threads(self._threads_before)
+        self._folder.cleanup()
+
+    @contextmanager
+    def _together(self, method: str, *arguments: Any, **settings: Any) -> Iterator[None]:
+        """While entered, the other ranks do the same as this one. Where one fails all are ended, since they would wait for it for ever."""
+        name = "start" if method == "start" else "follow"
+        words = arguments if method == "start" else (method, *map(ray.put, arguments))
+        calls = [getattr(follower, name).remote(*words, **settings) for follower in self._followers]
+        watch = threading.Thread(target=self._watch, args=(calls,), daemon=True)
+        watch.start()
+        try:
+            yield
+        except Exception as error:
+            watch.join(timeout=10.0)
+            if self._why_lost:
+                raise RuntimeError(self._why_lost[0]) from error
+            raise
+        watch.join()
+        if self._why_lost:
+            raise RuntimeError(self._why_lost[0])
+
+    def _watch(self, calls: list[Any]) -> None:
+        """Waits until all calls are done; at the first that fails it ends all ranks."""
+        of_rank, waiting = {call: rank for rank, call in enumerate(calls, 1)}, list(calls)
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=1)
+            try:
+                ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+                reason = str(cause).strip().partition("\n")[0]
+                lost = f"rank {of_rank[done[0]]} of learner.ranks={len(calls) + 1} was lost: {reason}; resume from the newest checkpoint"
+                self._why_lost.append(lost if isinstance(cause, ray.exceptions.RayError) else reason)
+                for follower in self._followers:
+                    ray.kill(follower)
+                return

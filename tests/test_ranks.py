@@ -1,0 +1,234 @@
+"""Several ranks against one process: gradients, weights, metrics, checkpoints, and what happens when a rank is lost. Gloo on CPUs."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import torch
+from policy_factories import gradient_of, random_batch, tiny_model, update, weights_of
+
+from policy.algorithms.algorithms import ALGORITHMS
+from policy.algorithms.critic import Critic
+from policy.batch import Batch
+from policy.config import ALGORITHM_CONFIGS, ClusterConfig, CriticKind, LearnerConfig
+from policy.learner import Learner
+from policy.learner_group import LearnerGroup
+from policy.ranks import Ranks
+from policy.rollout.worker_group import ray_session
+
+SEVERAL_STEPS = {"num_minibatches": 2, "epochs": 2}
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "token mean": ("grpo", {}, {}),
+    "dialogue mean, KL and entropy": ("grpo", {"loss_aggregation": "dialogue_mean", "kl_coef": 0.1, "entropy_coef": 0.02}, SEVERAL_STEPS),
+    "constant, recomputed layers": ("grpo", {"loss_aggregation": "constant", "loss_length": 40}, {"gradient_checkpointing": True}),
+    "Clip-Cov": ("rloo", {"policy_loss": "clip_cov"}, SEVERAL_STEPS),
+    "critic": ("ppo", {"critic_warmup_steps": 1}, SEVERAL_STEPS),
+    "shared critic": ("ppo", {"critic": "shared", "critic_warmup_steps": 0}, {}),
+}
+"""Kind and settings of the algorithm, and settings of the learner."""
+SIZES = (3, 2)
+TIMED = ("timing_s/", "perf/")
+
+
+def build(case: str, ranks: Ranks) -> Learner:
+    kind, settings, of_learner = CASES[case]
+    algorithm = ALGORITHMS[kind](ALGORITHM_CONFIGS[kind](**settings))
+    own = LearnerConfig(lr=1e-3, micro_batch_rows=2, max_grad_norm=0.7, recompute_logprobs=True, ranks=ranks.size, **of_learner)
+    model, critic = tiny_model(tied=case == "token mean"), None
+    if algorithm.needs_critic:
+        is_shared = algorithm.config.critic is CriticKind.SHARED
+        critic = Critic(algorithm.config, own, model if is_shared else tiny_model(), ranks)
+    reference = tiny_model(seed=1) if algorithm.needs_reference else None
+    return Learner(own, algorithm, model, reference=reference, critic=critic, temperature=0.9, seed=7, ranks=ranks)
+
+
+def few_rows() -> Batch:
+    """Two rows: fewer than three ranks, and with `micro_batch_rows=2` all on the first."""
+    return random_batch(seed=5, num_groups=1, size=2)
+
+
+def nothing_to_train() -> Batch:
+    batch = random_batch(seed=6, num_groups=1, size=2)
+    return replace(batch, loss_mask_BT=torch.zeros_like(batch.loss_mask_BT))
+
+
+def not_finite() -> Batch:
+    batch = random_batch(seed=4)
+    batch.rewards_B[1] = math.nan
+    return batch
+
+
+def play(case: str, ranks: Ranks) -> dict[str, Any]:
+    """Everything that is compared, of one rank."""
+    learner = build(case, ranks)
+    metrics = [update(learner, random_batch(seed=0))]
+    gradient = gradient_of(learner).clone() if learner.num_steps else torch.zeros(1)
+    metrics += [update(learner, batch) for batch in (random_batch(seed=1), few_rows(), nothing_to_train())]
+    found = {"metrics": metrics, "gradient": gradient, "weights": weights_of(learner), "state": deepcopy(learner.state_dict())}
+    again = build(case, ranks)
+    load(again, learner, found["state"])
+    for each in (learner, again):
+        update(each, random_batch(seed=2))
+    found |= {"third": weights_of(learner), "resumed": weights_of(again)}
+    if case == "token mean":
+        update(learner, not_finite())
+        found |= {"skipped": (learner.why_skipped, learner.num_skipped), "after": weights_of(learner)}
+    return found
+
+
+def load(learner: Learner, other: Learner, state: dict[str, Any]) -> None:
+    learner.model.load_state_dict(other.model.state_dict())
+    learner.load_state_dict(deepcopy(state))
+
+
+def follow(rank: int, folder: Path) -> None:
+    """One rank after the first, in a process of its own."""
+    torch.set_num_threads(1)
+    for size in SIZES:
+        if rank < size:
+            ranks = Ranks.join(rank, size, folder / f"meeting_{size}")
+            torch.save({case: play(case, ranks) for case in CASES}, folder / f"{size}_{rank}.pt")
+            ranks.leave()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """By number of ranks, what each of them found; the first is this process."""
+    folder, found = tmp_path_factory.mktemp("ranks"), {}
+    spawn = multiprocessing.get_context("spawn")
+    others = [spawn.Process(target=follow, args=(rank, folder)) for rank in range(1, max(SIZES))]
+    for process in others:
+        process.start()
+    for size in SIZES:
+        ranks = Ranks.join(0, size, folder / f"meeting_{size}")
+        own = {case: play(case, ranks) for case in CASES}
+        ranks.leave()
+        found[size] = [own]
+    for process in others:
+        process.join()
+        assert process.exitcode == 0
+    for size in SIZES:
+        found[size] += [torch.load(folder / f"{size}_{rank}.pt", weights_only=False) for rank in range(1, size)]
+    return found
+
+
+@cache
+def alone(case: str) -> dict[str, Any]:
+    return play(case, Ranks())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_learn_what_one_process_learns(played, case: str, size: int) -> None:
+    one, first = alone(case), played[size][0][case]
+    # Not the weights alone: AdamW hides a factor of the gradient.
+    torch.testing.assert_close(first["gradient"], one["gradient"], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(first["weights"], one["weights"], rtol=0, atol=2e-5)
+    for ours, theirs in zip(first["metrics"], one["metrics"], strict=True):
+        for name, value in theirs.items():
+            if not name.startswith(TIMED):
+                assert ours[name] == pytest.approx(value, rel=1e-3, abs=1e-5, nan_ok=True), name
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", CASES)
+def test_all_ranks_end_with_the_same_bits_and_metrics(played, case: str, size: int) -> None:
+    first, *others = (found[case] for found in played[size])
+    for other in others:
+        assert torch.equal(first["weights"], other["weights"]) and torch.equal(first["third"], other["third"])
+        for ours, theirs in zip(first["metrics"], other["metrics"], strict=True):
+            kept = [name for name in ours if not name.startswith(TIMED)]
+            assert [repr(ours[name]) for name in kept] == [repr(theirs[name]) for name in kept]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_checkpoint_of_ranks_goes_on_with_as_many_bit_for_bit_and_with_one_process_nearly(played, case: str, size: int) -> None:
+    first = played[size][0][case]
+    assert torch.equal(first["resumed"], first["third"])
+    one = build(case, Ranks())
+    at = 0
+    with torch.no_grad():
+        for _, parameter in one.live_weights():
+            parameter.copy_(first["weights"][at : at + parameter.numel()].view_as(parameter))
+            at += parameter.numel()
+    one.load_state_dict(deepcopy(first["state"]))
+    update(one, random_batch(seed=2))
+    torch.testing.assert_close(weights_of(one), first["third"], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_step_that_is_not_finite_on_one_rank_is_skipped_on_all_and_names_the_rollout(played, size: int) -> None:
+    for found in played[size]:
+        (reason,), num_skipped = found["token mean"]["skipped"]
+        assert "the reward of rollout" in reason and num_skipped == 1
+        assert torch.equal(found["token mean"]["after"], found["token mean"]["third"])
+
+
+# In Ray -------------------------------------------------------------------------------------------------------------------------------
+
+
+def of_rank(own: LearnerConfig, ranks: Ranks) -> Learner:
+    return build("critic", ranks)
+
+
+def broken_second(own: LearnerConfig, ranks: Ranks) -> Learner:
+    if ranks.rank == 1:
+        raise ValueError("the second has no model")
+    return build("token mean", ranks)
+
+
+@pytest.fixture(scope="module")
+def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with ray_session(ClusterConfig(), num_cpus=2, folder=tmp_path_factory.mktemp("ray")):
+        yield
+
+
+@pytest.fixture
+def tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (folder, folder.parent))))
+
+
+def test_a_group_of_ranks_is_a_learner_until_one_is_killed(local_ray: None, tests_on_path: None) -> None:
+    ours = psutil.Process()
+    before = {process.pid for process in ours.children(recursive=True)}
+    group = LearnerGroup(of_rank, LearnerConfig(ranks=2), ClusterConfig())
+    try:
+        for seed in range(2):
+            metrics = update(group, random_batch(seed=seed))  # type: ignore[arg-type]
+        torch.testing.assert_close(weights_of(group), alone_after_two(), rtol=0, atol=2e-5)  # type: ignore[arg-type]
+        assert metrics["training/policy_version"] == group.policy_version == 1.0 and group.state_dict()["num_steps"] == group.num_steps
+        heard = [link for link in ours.net_connections() if link.status == psutil.CONN_LISTEN]
+        assert all(link.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1") for link in heard)
+        (pid,) = ray.get([follower.pid.remote() for follower in group._followers])
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"rank 1 of learner\.ranks=2 was lost: .*; resume from the newest checkpoint"):
+            update(group, random_batch(seed=3))  # type: ignore[arg-type]
+    finally:
+        group.close()
+    assert pid in {process.pid for process in ours.children(recursive=True)} - before or not psutil.pid_exists(pid)
+
+
+def alone_after_two() -> torch.Tensor:
+    one = build("critic", Ranks())
+    for seed in range(2):
+        update(one, random_batch(seed=seed))
+    return weights_of(one)
+
+
+def test_a_rank_that_cannot_start_says_why(local_ray: None, tests_on_path: None) -> None:
+    with pytest.raises(RuntimeError, match="the second has no model"):
+        LearnerGroup(broken_second, LearnerConfig(ranks=2), ClusterConfig())
