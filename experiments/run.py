@@ -216,6 +216,7 @@ class RunLoop:
         save_checkpoint(
             self.folder / CHECKPOINTS / f"step_{self.state.step}",
             model=components.learner.model,
+            model_state=components.learner.model_state(),
             tokenizer=components.tokenizer,
             state=state,
             keep=self.config.checkpoint.keep,

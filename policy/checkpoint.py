@@ -21,7 +21,13 @@ MANIFEST, STATE = "manifest.json", "state.pt"
 
 
 def save_checkpoint(
-    folder: Path, *, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any], keep: int = 2
+    folder: Path,
+    *,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    state: Mapping[str, Any],
+    model_state: dict[str, Tensor] | None = None,
+    keep: int = 2,
 ) -> Path:
     """Writes a checkpoint next to its final place, moves it there in one rename, then removes all but the newest `keep`.
 
@@ -29,6 +35,7 @@ def save_checkpoint(
 
     Args:
         folder: `.../checkpoints/step_<n>`; replaced when it exists.
+        model_state: of a model that is not whole by itself (`Learner.model_state`).
         state: dicts, lists, numbers, strings and tensors only, so that reading it back runs no code.
 
     Raises:
@@ -41,7 +48,7 @@ def save_checkpoint(
     try:
         written.mkdir()
         with no_progress_bars(), as_os_error():
-            model.save_pretrained(written, state_dict=merged_state(model))
+            model.save_pretrained(written, state_dict=model_state or merged_state(model))
             tokenizer.save_pretrained(written)
         torch.save(plain, written / STATE)
         paths = sorted(path for path in written.rglob("*") if path.is_file())

@@ -207,6 +207,13 @@ class LearnerConfig:
     ranks: PositiveInt = 1
     """Processes that share each update, each with all weights: on a CPU they share its threads, on GPUs they take one each from `device`
     on, all on this machine. Same results but for rounding."""
+    sharded: bool = False
+    """Whether each rank keeps a part of the weights, gradients and moments and not all of them: room for larger models, and more to send.
+    Not with adapters or a critic."""
+
+    def __post_init__(self) -> None:
+        if self.sharded and self.ranks == 1:
+            raise ValueError("learner.sharded must be false with learner.ranks=1, got true; set learner.ranks to the number of devices")
 
 
 @dataclass(config=SETTINGS)

@@ -23,6 +23,7 @@ from policy.metrics import TokenMeans, TokenTrace, why_not_finite
 from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
 from policy.process import choose_kernels
 from policy.ranks import Ranks
+from policy.shards import SCORE, optimizer_parts, reshard, shard, whole, whole_optimizer, whole_state
 
 METRICS = (
     "actor/pg_loss",
@@ -97,9 +98,13 @@ class Learner:
         self.model.requires_grad_(not adapters)
         for parameter in adapters:
             parameter.requires_grad_(True)
+        choose_kernels(self.model)
+        if self._ranks.sharded:
+            assert not adapters and critic is None, "adapters and critics are not sharded"
+            for each in filter(None, (self.model, self.reference)):
+                shard(each, num_ranks=self._ranks.size)
         trained = adapters or list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(trained, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
-        choose_kernels(self.model)
         self.policy_version = 0
         """Names the weights: +1 with each update that changed them."""
         self.num_steps, self.num_skipped, self._skipped_in_a_row = 0, 0, 0  # optimiser steps taken, and skipped as not finite
@@ -188,9 +193,12 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(part)
         own_means, own_trace = TokenMeans(), TokenTrace()
-        for rows_R in self._ranks.share(part.micro_batches(self.config)):
+        for rows_R, counts in self._ranks.share(part.micro_batches(self.config)):
             micro = part.rows(rows_R).to(self.config.device)
             logprobs_N, entropies_N = self._score(self.model, micro, entropy_gradient=self.algorithm.entropy_coef > 0)
+            if not counts:
+                (0.0 * logprobs_N.sum()).backward()
+                continue
             if trace is not None:
                 own_trace.add(micro, logprobs_N.detach(), entropies_N.detach())
             total, metrics = self.algorithm.loss(logprobs_N, entropies_N, micro)
@@ -205,7 +213,7 @@ class Learner:
             means.merge(found)
             if trace is not None:
                 trace.merge(traced)
-        total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
+        total_norm = whole(torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None]))
         grad_norm = float(total_norm)
         if not (reason or (math.isfinite(loss) and math.isfinite(grad_norm))):
             columns = {
@@ -215,7 +223,8 @@ class Learner:
                 "advantage": part.advantages_BT,
                 "logprob before the update": part.old_logprobs_BT,
             }
-            cause = why_not_finite(part, columns, ((name, parameter.grad) for name, parameter in self.model.named_parameters()))
+            gradients = [(name, each.grad if each.grad is None else whole(each.grad)) for name, each in self.model.named_parameters()]
+            cause = why_not_finite(part, columns, gradients)
             reason = f"the loss was {loss} and the gradient's norm {grad_norm}; {cause}"
         if not self._may_step(reason):
             return grad_norm
@@ -260,9 +269,9 @@ class Learner:
     def _score(self, model: PreTrainedModel, micro: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """Logprobs and entropies [N] of the trained tokens of one micro-batch, nats, in one pass of the model."""
         device_type = torch.device(self.config.device).type
+        score = getattr(model, SCORE, partial(token_logprobs_and_entropy, model))
         with torch.autocast(device_type, dtype=torch.bfloat16, enabled=self.config.autocast):
-            return token_logprobs_and_entropy(
-                model,
+            return score(
                 micro.token_ids_BT,
                 micro.attention_BT,
                 micro.loss_mask_BT,
@@ -275,15 +284,18 @@ class Learner:
     def _logprobs(self, model: PreTrainedModel, batch: Batch, trace: TokenTrace | None = None) -> Tensor:
         """Logprobs [B, T] of a whole batch, 0 outside the loss mask, on the CPU; traced where there is a trace to write."""
         logprobs_BT, own_trace = torch.zeros_like(batch.rollout_logprobs_BT), TokenTrace()
-        for rows_R in self._ranks.share(batch.micro_batches(self.config)):
+        for rows_R, counts in self._ranks.share(batch.micro_batches(self.config)):
             micro = batch.rows(rows_R)
             on_device = micro.to(self.config.device)
             logprobs_N, entropies_N = self._score(model, on_device)
+            if not counts:
+                continue
             row_RT = torch.zeros_like(micro.rollout_logprobs_BT)
             row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
             logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
             if trace is not None:
                 own_trace.add(on_device, logprobs_N, entropies_N)
+        reshard(model)
         self._ranks.sum([logprobs_BT])  # exact: a token is of one rank, and 0 on the others
         if trace is not None:
             for traced in self._ranks.gather(own_trace):
@@ -296,8 +308,10 @@ class Learner:
         token_ids_BT = torch.tensor([list(token_ids)], dtype=torch.int64, device=self.config.device)
         mask_BT = torch.ones_like(token_ids_BT, dtype=torch.bool)
         scored_BT = mask_BT.cumsum(1) > 1
-        chunk_mb = self.config.logit_chunk_mb
-        return token_logprobs_and_entropy(self.model, token_ids_BT, mask_BT, scored_BT, logit_chunk_mb=chunk_mb)[0].tolist()
+        score = getattr(self.model, SCORE, partial(token_logprobs_and_entropy, self.model))
+        logprobs_N, _ = score(token_ids_BT, mask_BT, scored_BT, logit_chunk_mb=self.config.logit_chunk_mb)
+        reshard(self.model)
+        return logprobs_N.tolist()
 
     def give_back_memory(self) -> None:
         """Frees memory that an update left reserved on its GPU, for an engine of the same card that restarts."""
@@ -310,18 +324,23 @@ class Learner:
         return [(name, parameter.to("cpu", copy=True)) for name, parameter in self.live_weights()]
 
     def live_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The same where they are, not copied: they change with the next update."""
-        return ((name, parameter.detach()) for name, parameter in merged_parameters(self.model))
+        """The same where they are, not copied: they change with the next update. Sharded ones become whole one by one, on all ranks."""
+        return ((name, whole(parameter.detach())) for name, parameter in merged_parameters(self.model))
+
+    def model_state(self) -> dict[str, Tensor] | None:
+        """The whole state of a sharded model, on all ranks alike; None for a model that is whole by itself."""
+        return whole_state(self.model) if self._ranks.sharded else None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that adapts besides the weights, but with the adapters; its tensors are live, so write them before the next update."""
+        optimizer = self.optimizer.state_dict()
         state = {
             "policy_version": self.policy_version,
             "num_steps": self.num_steps,
             "num_skipped": self.num_skipped,
             "skipped_in_a_row": self._skipped_in_a_row,
             "parameters": self._shapes(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": whole_optimizer(optimizer) if self._ranks.sharded else optimizer,
             "algorithm": self.algorithm.state_dict(),
             "order_rng": self._order.get_state(),
             "torch_rng": torch.get_rng_state(),
@@ -346,7 +365,8 @@ class Learner:
                 parameter.copy_(state["adapters"][name])
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
-        self.optimizer.load_state_dict(state["optimizer"])
+        of_optimizer = state["optimizer"]
+        self.optimizer.load_state_dict(optimizer_parts(of_optimizer, self.model.parameters()) if self._ranks.sharded else of_optimizer)
         self._order.set_state(state["order_rng"])
         torch.set_rng_state(state["torch_rng"])
         if "cuda_rng" in state and self.model.device.type == "cuda":

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import ray
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from torch import Tensor
 
 from policy.batch import Batch
 from policy.config import ClusterConfig, LearnerConfig
@@ -45,7 +46,7 @@ class FollowingRank:
     def start(self, num_threads: int) -> None:
         """Meets the others and builds the learner."""
         torch.set_num_threads(num_threads)
-        ranks = Ranks.join(self._rank, self._config.ranks, self._meeting)
+        ranks = Ranks.join(self._rank, self._config.ranks, self._meeting, sharded=self._config.sharded)
         self._learner = self._build(config_of_rank(self._config, self._rank), ranks)
 
     def pid(self) -> int:
@@ -54,7 +55,9 @@ class FollowingRank:
 
     def follow(self, method: str, *arguments: Any, **settings: Any) -> None:
         """Calls a method of the learner, whose result is the first rank's, too."""
-        getattr(self._learner, method)(*arguments, **settings)
+        found = getattr(self._learner, method)(*arguments, **settings)
+        for _ in found if isinstance(found, Iterator) else ():
+            pass
 
 
 class LearnerGroup:
@@ -84,7 +87,7 @@ class LearnerGroup:
         try:
             with self._together("start", num_threads):
                 torch.set_num_threads(num_threads)
-                self._ranks = Ranks.join(0, size, meeting)
+                self._ranks = Ranks.join(0, size, meeting, sharded=config.sharded)
                 self.learner = build(config, self._ranks)
         except BaseException:
             self.close()
@@ -100,6 +103,25 @@ class LearnerGroup:
     def update(self, batch: Batch, *, budget_fraction: float = 0.0) -> dict[str, float]:
         with self._together("update", batch, budget_fraction=budget_fraction):
             return self.learner.update(batch, budget_fraction=budget_fraction)
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        with self._together("score", token_ids):
+            return self.learner.score(token_ids)
+
+    def live_weights(self) -> Iterator[tuple[str, Tensor]]:
+        with self._together("live_weights"):
+            yield from self.learner.live_weights()
+
+    def weights(self) -> list[tuple[str, Tensor]]:
+        return [(name, parameter.to("cpu", copy=True)) for name, parameter in self.live_weights()]
+
+    def model_state(self) -> dict[str, Tensor] | None:
+        with self._together("model_state"):
+            return self.learner.model_state()
+
+    def state_dict(self) -> dict[str, Any]:
+        with self._together("state_dict"):
+            return self.learner.state_dict()
 
     def give_back_memory(self) -> None:
         with self._together("give_back_memory"):

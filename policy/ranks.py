@@ -27,9 +27,11 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
+    sharded: bool = False
+    """Whether each holds a part of the model (`policy.shards`) and not all of it."""
 
     @classmethod
-    def join(cls, rank: int, size: int, meeting: Path) -> Ranks:
+    def join(cls, rank: int, size: int, meeting: Path, *, sharded: bool = False) -> Ranks:
         """This process among `size`, once all of them have come.
 
         Args:
@@ -40,16 +42,22 @@ class Ranks:
         backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() and torch.cuda.is_available() else "gloo"
         store = dist.FileStore(str(meeting), size)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(minutes=30))
-        return cls(rank, size)
+        return cls(rank, size, sharded)
 
     def leave(self) -> None:
         """Ends the process's part in it."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
-    def share(self, pieces: Sequence[T]) -> Sequence[T]:
-        """Those that are this process's: dealt in turn, so that each gets long and short ones."""
-        return pieces[self.rank :: self.size]
+    def share(self, pieces: Sequence[T]) -> list[tuple[T, bool]]:
+        """Those that are this process's, and whether each counts: dealt in turn, so that each process gets long and short ones.
+
+        All make equally many passes of a sharded model. Where they do not come out even the last piece is played again and does not count.
+        """
+        own = [(piece, True) for piece in pieces[self.rank :: self.size]]
+        if self.sharded and len(own) < -(-len(pieces) // self.size):
+            own.append((pieces[-1], False))
+        return own
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Puts in place of each tensor its sum over all processes, which all give tensors of these shapes in this order."""
@@ -61,8 +69,8 @@ class Ranks:
                     tensor.copy_(total.view_as(tensor))
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """The same for the gradients of trained parameters; one that is missing on a process counts as 0."""
-        if self.size > 1:
+        """The same for the gradients of trained parameters; one that is missing on a process counts as 0. Sharded ones are sums already."""
+        if self.size > 1 and not self.sharded:
             trained = [parameter for parameter in parameters if parameter.requires_grad]
             for parameter in trained:
                 if parameter.grad is None:

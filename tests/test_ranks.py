@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -17,16 +18,19 @@ import psutil
 import pytest
 import ray
 import torch
-from policy_factories import gradient_of, random_batch, tiny_model, update, weights_of
+from policy_factories import random_batch, tiny_model, tiny_tokenizer, update, weights_of
 
 from policy.algorithms.algorithms import ALGORITHMS
 from policy.algorithms.critic import Critic
 from policy.batch import Batch
+from policy.checkpoint import load_checkpoint, save_checkpoint
 from policy.config import ALGORITHM_CONFIGS, ClusterConfig, CriticKind, LearnerConfig
 from policy.learner import Learner
 from policy.learner_group import LearnerGroup
+from policy.model import load_model
 from policy.ranks import Ranks
 from policy.rollout.worker_group import ray_session
+from policy.shards import whole
 
 SEVERAL_STEPS = {"num_minibatches": 2, "epochs": 2}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -38,6 +42,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "shared critic": ("ppo", {"critic": "shared", "critic_warmup_steps": 0}, {}),
 }
 """Kind and settings of the algorithm, and settings of the learner."""
+SHARDED = [case for case, (kind, _, _) in CASES.items() if kind != "ppo"]
 SIZES = (3, 2)
 TIMED = ("timing_s/", "perf/")
 
@@ -74,7 +79,9 @@ def play(case: str, ranks: Ranks) -> dict[str, Any]:
     """Everything that is compared, of one rank."""
     learner = build(case, ranks)
     metrics = [update(learner, random_batch(seed=0))]
-    gradient = gradient_of(learner).clone() if learner.num_steps else torch.zeros(1)
+    # During a critic's warm-up the policy has none.
+    grads = [parameter.grad for parameter in learner.model.parameters()]
+    gradient = torch.cat([whole(each).flatten() for each in grads]) if learner.num_steps else torch.zeros(1)
     metrics += [update(learner, batch) for batch in (random_batch(seed=1), few_rows(), nothing_to_train())]
     found = {"metrics": metrics, "gradient": gradient, "weights": weights_of(learner), "state": deepcopy(learner.state_dict())}
     again = build(case, ranks)
@@ -83,13 +90,16 @@ def play(case: str, ranks: Ranks) -> dict[str, Any]:
         update(each, random_batch(seed=2))
     found |= {"third": weights_of(learner), "resumed": weights_of(again)}
     if case == "token mean":
+        found["score"] = learner.score([4, 9, 2, 33])
         update(learner, not_finite())
         found |= {"skipped": (learner.why_skipped, learner.num_skipped), "after": weights_of(learner)}
     return found
 
 
 def load(learner: Learner, other: Learner, state: dict[str, Any]) -> None:
-    learner.model.load_state_dict(other.model.state_dict())
+    with torch.no_grad():
+        for ours, theirs in zip(learner.model.parameters(), other.model.parameters(), strict=True):
+            ours.copy_(theirs)
     learner.load_state_dict(deepcopy(state))
 
 
@@ -98,9 +108,16 @@ def follow(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     for size in SIZES:
         if rank < size:
-            ranks = Ranks.join(rank, size, folder / f"meeting_{size}")
-            torch.save({case: play(case, ranks) for case in CASES}, folder / f"{size}_{rank}.pt")
-            ranks.leave()
+            torch.save(play_all(rank, size, folder), folder / f"{size}_{rank}.pt")
+
+
+def play_all(rank: int, size: int, folder: Path) -> dict[str, dict[str, Any]]:
+    """By case; those of sharded models have `sharded ` before their name."""
+    ranks = Ranks.join(rank, size, folder / f"meeting_{size}")
+    found = {case: play(case, ranks) for case in CASES}
+    found |= {f"sharded {case}": play(case, replace(ranks, sharded=True)) for case in SHARDED}
+    ranks.leave()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +129,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str,
     for process in others:
         process.start()
     for size in SIZES:
-        ranks = Ranks.join(0, size, folder / f"meeting_{size}")
-        own = {case: play(case, ranks) for case in CASES}
-        ranks.leave()
-        found[size] = [own]
+        found[size] = [play_all(0, size, folder)]
     for process in others:
         process.join()
         assert process.exitcode == 0
@@ -130,9 +144,9 @@ def alone(case: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *(f"sharded {case}" for case in SHARDED)])
 def test_ranks_learn_what_one_process_learns(played, case: str, size: int) -> None:
-    one, first = alone(case), played[size][0][case]
+    one, first = alone(case.removeprefix("sharded ")), played[size][0][case]
     # Not the weights alone: AdamW hides a factor of the gradient.
     torch.testing.assert_close(first["gradient"], one["gradient"], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(first["weights"], one["weights"], rtol=0, atol=2e-5)
@@ -143,7 +157,7 @@ def test_ranks_learn_what_one_process_learns(played, case: str, size: int) -> No
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *(f"sharded {case}" for case in SHARDED)])
 def test_all_ranks_end_with_the_same_bits_and_metrics(played, case: str, size: int) -> None:
     first, *others = (found[case] for found in played[size])
     for other in others:
@@ -154,11 +168,11 @@ def test_all_ranks_end_with_the_same_bits_and_metrics(played, case: str, size: i
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *(f"sharded {case}" for case in SHARDED)])
 def test_a_checkpoint_of_ranks_goes_on_with_as_many_bit_for_bit_and_with_one_process_nearly(played, case: str, size: int) -> None:
     first = played[size][0][case]
     assert torch.equal(first["resumed"], first["third"])
-    one = build(case, Ranks())
+    one = build(case.removeprefix("sharded "), Ranks())
     at = 0
     with torch.no_grad():
         for _, parameter in one.live_weights():
@@ -227,6 +241,29 @@ def alone_after_two() -> torch.Tensor:
     for seed in range(2):
         update(one, random_batch(seed=seed))
     return weights_of(one)
+
+
+def sharded_rank(own: LearnerConfig, ranks: Ranks) -> Learner:
+    return build("token mean", ranks)
+
+
+def test_a_sharded_group_scores_sends_and_saves_whole_weights(local_ray: None, tests_on_path: None, tmp_path: Path) -> None:
+    one, batch = build("token mean", Ranks()), random_batch(seed=0)
+    update(one, batch)
+    with closing(LearnerGroup(sharded_rank, LearnerConfig(ranks=2, sharded=True), ClusterConfig())) as group:
+        update(group, batch)  # type: ignore[arg-type]
+        sent = dict(group.live_weights())
+        assert group.score([4, 9, 2, 33]) == pytest.approx(one.score([4, 9, 2, 33]), abs=1e-4)
+        saved = {"model": group.learner.model, "model_state": group.model_state(), "state": {"learner": group.state_dict()}}
+        folder = save_checkpoint(tmp_path / "checkpoints" / "step_1", tokenizer=tiny_tokenizer(), **saved)
+    for name, parameter in one.live_weights():
+        torch.testing.assert_close(sent[name], parameter, rtol=0, atol=2e-5)
+    model, _ = load_model(folder)
+    assert type(model).__name__ == "Qwen2ForCausalLM"
+    assert all(torch.equal(parameter, sent[name]) for name, parameter in model.named_parameters())
+    again = Learner(one.config, one.algorithm, model, temperature=0.9)
+    again.load_state_dict(load_checkpoint(folder)["learner"])
+    assert again.policy_version == one.policy_version
 
 
 def test_a_rank_that_cannot_start_says_why(local_ray: None, tests_on_path: None) -> None:

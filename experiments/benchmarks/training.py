@@ -15,7 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, 
 from experiments.benchmarks.figures import Figure, Figures, Settings, dialogues, make_task, repeated
 from policy.algorithms.algorithms import Grpo
 from policy.batch import Batch, collate
-from policy.config import EngineConfig, EngineDtype, GrpoConfig, LearnerConfig
+from policy.config import ClusterConfig, EngineConfig, EngineDtype, GrpoConfig, LearnerConfig
 from policy.engine.engine import Request, Sampling
 from policy.engine.factory import make_engine
+from policy.files import OwnFolder
 from policy.learner import Learner
+from policy.learner_group import LearnerGroup
 from policy.model import load_model, token_logprobs_and_entropy
+from policy.ranks import Ranks
 from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutGroup
+from policy.rollout.worker_group import ray_session
 from simulator.dialogue import Speaker
 from simulator.reward import final_emotion
 
@@ -157,6 +163,39 @@ def real_batch(tokenizer: Any, *, num_groups: int = 8, group_size: int = 8) -> B
         task = make_task(first.scenario, first.difficulty, uid=str(i), group_size=group_size, seed=first.seed)
         groups.append(RolloutGroup(task=task, rollouts=tuple(rollouts)))
     return collate(groups)
+
+
+def measure_ranks(settings: Settings) -> Figures:
+    """Two ranks and one process in turn, with `threads` for each rank and twice as many for the one."""
+    folder = settings.folder()
+    algorithm, batch = Grpo(GrpoConfig()), real_batch(load_model(folder)[1])
+    batch, before = algorithm.add_advantages(batch), torch.get_num_threads()
+    num_tokens = int(batch.needed_B.sum())
+
+    def tokens_per_s(learner: Learner | LearnerGroup, num_threads: int) -> float:
+        torch.set_num_threads(num_threads)
+        started = time.perf_counter()
+        learner.update(batch)
+        return num_tokens / (time.perf_counter() - started)
+
+    def over_one(*, sharded: bool) -> Figure:
+        one = rank_learner(folder, LearnerConfig(), Ranks())
+        torch.set_num_threads(2 * settings.threads)  # which the ranks divide
+        two = LearnerGroup(partial(rank_learner, folder), LearnerConfig(ranks=2, sharded=sharded), ClusterConfig())
+        with closing(two):
+            pairs = repeated(lambda _: (tokens_per_s(two, settings.threads), tokens_per_s(one, 2 * settings.threads)), settings.repeats)
+        return Figure.ratio(*zip(*pairs, strict=True))
+
+    try:
+        with OwnFolder("attune-") as place, ray_session(ClusterConfig(), num_cpus=2, folder=Path(place)):
+            return {"ranks.replicas_over_one": over_one(sharded=False), "ranks.sharded_over_one": over_one(sharded=True)}
+    finally:
+        torch.set_num_threads(before)
+
+
+def rank_learner(folder: Path, config: LearnerConfig, ranks: Ranks) -> Learner:
+    """The learner of one rank, without a run around it."""
+    return Learner(config, Grpo(GrpoConfig()), load_model(folder)[0], ranks=ranks)
 
 
 @torch.no_grad()

@@ -68,7 +68,7 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """Expected returns before each trained token; [B, T] float32 on the CPU, 0 outside the loss mask."""
         values_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R in self._ranks.share(batch.micro_batches(self._learner)):
+        for rows_R, _ in self._ranks.share(batch.micro_batches(self._learner)):  # never sharded
             mask_RT = batch.rows(rows_R).loss_mask_BT
             values_N = self._values_N(batch.rows(rows_R).to(self._learner.device)).cpu()
             values_BT[rows_R, : mask_RT.shape[1]] = torch.zeros(mask_RT.shape).masked_scatter(mask_RT, values_N)
@@ -95,7 +95,7 @@ class Critic:
         assert batch.returns_BT is not None and batch.values_BT is not None, "a critic needs values and returns"
         began, loss, clip, own_means = time.perf_counter(), 0.0, self.config.value_clip, TokenMeans()
         self.optimizer.zero_grad(set_to_none=True)
-        for rows_R in self._ranks.share(batch.micro_batches(self._learner)):
+        for rows_R, _ in self._ranks.share(batch.micro_batches(self._learner)):  # never sharded
             micro = batch.rows(rows_R).to(self._learner.device)
             assert micro.returns_BT is not None and micro.values_BT is not None
             old_N, returns_N = micro.values_BT[micro.loss_mask_BT], micro.returns_BT[micro.loss_mask_BT]

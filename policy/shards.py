@@ -1,0 +1,85 @@
+"""A model of which each rank holds a part (FSDP2): whole layers exist only while they compute.
+
+`learner.ranks` of them hold 16 bytes a parameter together, not each. Source: arXiv 2304.11277 and `torch.distributed.fsdp.fully_shard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MethodType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from policy.model import token_logprobs_and_entropy
+
+SCORE = "attune_score"
+"""The method by which a sharded model scores tokens; others would not find its weights."""
+
+
+def shard(model: PreTrainedModel, *, num_ranks: int) -> None:
+    """Leaves this rank its part of each parameter. Gradients become sums over all ranks.
+
+    Each layer is a unit and the rest another, where a tied pair stays together.
+
+    Raises:
+        ValueError: the model has no layers that can be told apart.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(f"learner.sharded must be false for a {type(model).__name__}, got true; it has no layers that can be told apart")
+    mesh = init_device_mesh(model.device.type, (num_ranks,))
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    # The head is used again in the backward pass, where logits are computed in pieces.
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # the denominator is of all rows, so the mean over ranks is not wanted
+            module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+    setattr(model, SCORE, MethodType(_score, model))
+    register_fsdp_forward_method(model, SCORE)
+
+
+def _score(model: PreTrainedModel, *tensors: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+    logprobs_N, entropies_N = token_logprobs_and_entropy(model, *tensors, **settings)
+    return logprobs_N.clone(), entropies_N  # FSDP's hooks are lost with a view that is changed in place
+
+
+def reshard(model: nn.Module) -> None:
+    """Gives up what the last pass left whole."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor of which each rank holds a part, whole; all ranks must ask. Another is returned as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_state(model: nn.Module) -> dict[str, Tensor]:
+    """The state that `save_pretrained` writes, on the CPU."""
+    return {name: whole(tensor).cpu() for name, tensor in model.state_dict().items()}
+
+
+def whole_optimizer(state: Mapping[str, Any]) -> dict[str, Any]:
+    """An optimiser's state as a single process has it."""
+    parts = {number: {name: whole(value).clone() for name, value in each.items()} for number, each in state["state"].items()}
+    return {**state, "state": parts}
+
+
+def optimizer_parts(state: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> dict[str, Any]:
+    """This rank's part of `whole_optimizer`."""
+    by_number = dict(enumerate(parameters))
+
+    def part(value: Tensor, like: Any) -> Tensor:
+        return distribute_tensor(value.to(like.device), like.device_mesh, like.placements) if value.dim() else value.clone()
+
+    parts = {number: {name: part(value, by_number[number]) for name, value in each.items()} for number, each in state["state"].items()}
+    return {**state, "state": parts}
