@@ -11,7 +11,7 @@ SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 export RUN
 HOST ?= 127.0.0.1
 PORT ?= 6006
-EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml)) $(sort $(wildcard studies/*/*.yaml))))
+EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml experiments/recipes/*.yaml)) $(sort $(wildcard studies/*/*.yaml))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

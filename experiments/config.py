@@ -283,8 +283,9 @@ FOLDER = Path(__file__).parent
 
 
 def experiments() -> dict[str, Path]:
-    """Experiments by name: the YAML files in `experiments/` and `studies/*/`."""
-    files = {path.stem: path for path in (*FOLDER.parent.glob("studies/*/*.yaml"), *FOLDER.glob("*.yaml"))}
+    """Experiments by name: the YAML files in `experiments/`, `experiments/recipes/` and `studies/*/`."""
+    patterns = ("studies/*/*.yaml", "experiments/recipes/*.yaml", "experiments/*.yaml")
+    files = {path.stem: path for pattern in patterns for path in FOLDER.parent.glob(pattern)}
     return dict(sorted(files.items()))
 
 
