@@ -68,7 +68,8 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
     saved = load_checkpoint(checkpoint) if checkpoint else None
     bank = make_bank(config.simulator)
     user_factory = partial(make_user, config.simulator.kind, config.simulator)
-    rank_learner = partial(build_learner, config, initial, checkpoint)
+    # Whole paths: another process may have another folder.
+    rank_learner = partial(build_learner, config, initial.absolute(), checkpoint.absolute() if checkpoint else None)
     learner: Learner | LearnerGroup | None = None
     if config.learner.ranks == 1:
         learner = rank_learner(config.learner, Ranks(), saved=saved)

@@ -42,7 +42,7 @@ class Callback:
         return full
 
     def after_update(self, run: Run) -> None:
-        """Called after each update that changed the policy, before its weights are sent to the engines."""
+        """Called after each update that changed the policy, on the first of the learner's ranks, before its weights go to the engines."""
 
     def on_metrics(self, run: Run, step: int, metrics: Mapping[str, float]) -> None:
         """Called with every scalar that TensorBoard gets, under the same keys: for another logger (wandb, MLflow, a file).

@@ -144,6 +144,8 @@ def learner_memory(config: ExperimentConfig) -> tuple[dict[str, int], int, str] 
     if not folder.is_dir():
         return None
     size = ModelSize.of(folder)
+    if size is None:
+        return None
     parts = learner_bytes(
         size,
         learner,
@@ -167,7 +169,8 @@ def check_memory(config: ExperimentConfig) -> None:
         return
     parts, free, where = found
     if sum(number for name, number in parts.items() if name not in ("activations", "logits")) > free:
-        remedy = "set learner.sharded=true with more learner.ranks, train adapters (policy.lora.rank) or take a smaller model"
+        shards = "" if config.learner.device == "cpu" else "set learner.sharded=true with more learner.ranks, "
+        remedy = f"{shards}train adapters (policy.lora.rank) or take a smaller model"
         raise ConfigError(f"policy.model must fit, got a learner that needs {in_words(parts, free=free, where=where)}; {remedy}")
 
 

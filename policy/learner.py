@@ -90,19 +90,22 @@ class Learner:
         check_head(model)
         self.config, self.algorithm, self.critic, self._temperature = config, algorithm, critic, temperature
         self._ranks = ranks or Ranks()
-        self.model = model.to(config.device).eval()
+        # A sharded one moves to the device part by part.
+        place = "cpu" if self._ranks.sharded else config.device
+        self.model = model.to(place).eval()
         if config.gradient_checkpointing:
             recompute_layers(self.model)
-        self.reference = None if reference is None else reference.to(config.device).eval().requires_grad_(False)
+        self.reference = None if reference is None else reference.to(place).eval().requires_grad_(False)
         adapters = list(adapter_parameters(self.model).values())
         self.model.requires_grad_(not adapters)
         for parameter in adapters:
             parameter.requires_grad_(True)
-        choose_kernels(self.model)
+        if config.device == "cpu":
+            choose_kernels(self.model)
         if self._ranks.sharded:
             assert not adapters and critic is None, "adapters and critics are not sharded"
             for each in filter(None, (self.model, self.reference)):
-                shard(each, num_ranks=self._ranks.size)
+                shard(each, num_ranks=self._ranks.size, device=config.device)
         trained = adapters or list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(trained, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
         self.policy_version = 0
@@ -175,7 +178,7 @@ class Learner:
             "training/policy_version": float(self.policy_version),
             "training/skipped_steps": float(self.num_skipped),
             "timing_s/update_actor": seconds,
-            "perf/update_cpu_s": time.process_time() - cpu_started,
+            "perf/update_cpu_s": sum(self._ranks.gather(time.process_time() - cpu_started)),
             "perf/total_num_tokens": num_tokens,
             "perf/trained_num_tokens": float(batch.num_trained),
             "perf/update_throughput": num_tokens / seconds,
@@ -223,7 +226,7 @@ class Learner:
                 "advantage": part.advantages_BT,
                 "logprob before the update": part.old_logprobs_BT,
             }
-            gradients = [(name, each.grad if each.grad is None else whole(each.grad)) for name, each in self.model.named_parameters()]
+            gradients = ((name, each.grad if each.grad is None else whole(each.grad)) for name, each in self.model.named_parameters())
             cause = why_not_finite(part, columns, gradients)
             reason = f"the loss was {loss} and the gradient's norm {grad_norm}; {cause}"
         if not self._may_step(reason):
@@ -327,12 +330,20 @@ class Learner:
         """The same where they are, not copied: they change with the next update. Sharded ones become whole one by one, on all ranks."""
         return ((name, whole(parameter.detach())) for name, parameter in merged_parameters(self.model))
 
-    def model_state(self) -> dict[str, Tensor] | None:
-        """The whole state of a sharded model, on all ranks alike; None for a model that is whole by itself."""
-        return whole_state(self.model) if self._ranks.sharded else None
+    def model_state(self, *, keep: bool = True) -> dict[str, Tensor] | None:
+        """The whole state of a sharded model, on the CPU; None for one that is whole by itself. All ranks must ask.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that adapts besides the weights, but with the adapters; its tensors are live, so write them before the next update."""
+        Args:
+            keep: False where this rank only helps another to it.
+        """
+        return whole_state(self.model, keep=keep) if self._ranks.sharded else None
+
+    def state_dict(self, *, keep: bool = True) -> dict[str, Any]:
+        """Everything that adapts besides the weights, but with the adapters; its tensors are live, so write them before the next update.
+
+        Args:
+            keep: of a sharded model, as in `model_state`.
+        """
         optimizer = self.optimizer.state_dict()
         state = {
             "policy_version": self.policy_version,
@@ -340,7 +351,7 @@ class Learner:
             "num_skipped": self.num_skipped,
             "skipped_in_a_row": self._skipped_in_a_row,
             "parameters": self._shapes(),
-            "optimizer": whole_optimizer(optimizer) if self._ranks.sharded else optimizer,
+            "optimizer": whole_optimizer(optimizer, keep=keep) if self._ranks.sharded else optimizer,
             "algorithm": self.algorithm.state_dict(),
             "order_rng": self._order.get_state(),
             "torch_rng": torch.get_rng_state(),

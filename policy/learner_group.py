@@ -22,6 +22,8 @@ from policy.files import OwnFolder
 from policy.learner import Learner
 from policy.ranks import Ranks
 
+START_S = 300
+"""Seconds within which the processes of all ranks must be there."""
 BuildLearner = Callable[[LearnerConfig, Ranks], Learner]
 """A learner that is the same on all ranks, but for its device."""
 
@@ -46,8 +48,9 @@ class FollowingRank:
     def start(self, num_threads: int) -> None:
         """Meets the others and builds the learner."""
         torch.set_num_threads(num_threads)
-        ranks = Ranks.join(self._rank, self._config.ranks, self._meeting, sharded=self._config.sharded)
-        self._learner = self._build(config_of_rank(self._config, self._rank), ranks)
+        own = config_of_rank(self._config, self._rank)
+        ranks = Ranks.join(self._rank, own.ranks, self._meeting, device=own.device, sharded=own.sharded)
+        self._learner = self._build(own, ranks)
 
     def pid(self) -> int:
         """Its process."""
@@ -63,9 +66,10 @@ class FollowingRank:
 class LearnerGroup:
     """Learns as one `Learner` does, with `learner.ranks` of them. What it does not have is the first rank's.
 
-    All ranks have all weights, so a run is saved, measured and sent to engines from here. Ray must run.
+    A run is saved, measured and sent to engines from the first rank, where parts of a sharded model become whole one by one. Ray must run.
 
     Raises:
+        ValueError: the learner cannot be built with these settings.
         RuntimeError: a rank did not start, or was lost in an update; a run can be resumed from its newest checkpoint.
     """
 
@@ -84,11 +88,18 @@ class LearnerGroup:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(FollowingRank).options(num_cpus=0, scheduling_strategy=here, runtime_env=environment)
         self._followers = [actor.remote(build, config, rank, meeting) for rank in range(1, size)]
+        self._watcher: threading.Thread | None = None
         try:
+            # One that cannot even begin would be waited for at the meeting.
+            ray.get([follower.pid.remote() for follower in self._followers], timeout=START_S)
             with self._together("start", num_threads):
                 torch.set_num_threads(num_threads)
-                self._ranks = Ranks.join(0, size, meeting, sharded=config.sharded)
+                self._ranks = Ranks.join(0, size, meeting, device=config.device, sharded=config.sharded)
                 self.learner = build(config, self._ranks)
+        except ray.exceptions.RayError as error:
+            self.close()
+            reason = str(error).strip().partition("\n")[0]
+            raise RuntimeError(f"all processes of learner.ranks={size} must start within {START_S} s, got {reason}") from error
         except BaseException:
             self.close()
             raise
@@ -116,11 +127,11 @@ class LearnerGroup:
         return [(name, parameter.to("cpu", copy=True)) for name, parameter in self.live_weights()]
 
     def model_state(self) -> dict[str, Tensor] | None:
-        with self._together("model_state"):
+        with self._together("model_state", keep=False):
             return self.learner.model_state()
 
     def state_dict(self) -> dict[str, Any]:
-        with self._together("state_dict"):
+        with self._together("state_dict", keep=False):
             return self.learner.state_dict()
 
     def give_back_memory(self) -> None:
@@ -131,6 +142,8 @@ class LearnerGroup:
         """Ends the other ranks' processes."""
         for follower in self._followers if ray.is_initialized() else ():
             ray.kill(follower)
+        if self._watcher is not None:  # it may not ask a Ray that has ended
+            self._watcher.join(timeout=10.0)
         if "_ranks" in self.__dict__:
             self._ranks.leave()
         torch.set_num_threads(self._threads_before)
@@ -142,10 +155,12 @@ class LearnerGroup:
         name = "start" if method == "start" else "follow"
         words = arguments if method == "start" else (method, *map(ray.put, arguments))
         calls = [getattr(follower, name).remote(*words, **settings) for follower in self._followers]
-        watch = threading.Thread(target=self._watch, args=(calls,), daemon=True)
+        self._watcher = watch = threading.Thread(target=self._watch, args=(calls,), daemon=True)
         watch.start()
         try:
             yield
+        except ValueError:
+            raise  # all ranks have the same settings
         except Exception as error:
             watch.join(timeout=10.0)
             if self._why_lost:
@@ -157,16 +172,28 @@ class LearnerGroup:
 
     def _watch(self, calls: list[Any]) -> None:
         """Waits until all calls are done; at the first that fails it ends all ranks."""
-        of_rank, waiting = {call: rank for rank, call in enumerate(calls, 1)}, list(calls)
-        while waiting:
-            done, waiting = ray.wait(waiting, num_returns=1)
+        done, waiting = list[Any](), list(calls)
+        while waiting and not self._failures(calls, done):
+            new, waiting = ray.wait(waiting, num_returns=1)
+            done += new
+        if self._failures(calls, done):
+            # Those that wait for a lost rank fail, too, and may be heard of first.
+            ray.wait(calls, num_returns=len(calls), timeout=5.0)
+            reasons = self._failures(calls, [call for call in calls if ray.wait([call], timeout=0)[0]])
+            self._why_lost += sorted(reasons, key=lambda reason: "was lost" not in reason)
+            for follower in self._followers:
+                ray.kill(follower)
+
+    def _failures(self, calls: list[Any], done: list[Any]) -> list[str]:
+        """Why these calls failed, those that did."""
+        found = list[str]()
+        for call in done:
             try:
-                ray.get(done[0])
+                ray.get(call)
             except ray.exceptions.RayError as error:
                 cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-                reason = str(cause).strip().partition("\n")[0]
-                lost = f"rank {of_rank[done[0]]} of learner.ranks={len(calls) + 1} was lost: {reason}; resume from the newest checkpoint"
-                self._why_lost.append(lost if isinstance(cause, ray.exceptions.RayError) else reason)
-                for follower in self._followers:
-                    ray.kill(follower)
-                return
+                reason, rank = str(cause).strip().partition("\n")[0], calls.index(call) + 1
+                if isinstance(cause, ray.exceptions.RayError):
+                    reason = f"rank {rank} of learner.ranks={len(calls) + 1} was lost: {reason}; resume from the newest checkpoint"
+                found.append(reason)
+        return found

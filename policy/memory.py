@@ -27,19 +27,16 @@ class ModelSize:
     """Parameters that are in no layer: the embedding and the head."""
 
     @classmethod
-    def of(cls, folder: Path) -> ModelSize:
-        """From config.json and the headers of the weights.
-
-        Raises:
-            ValueError: the weights cannot be read, or config.json does not say how large a layer is.
-        """
+    def of(cls, folder: Path) -> ModelSize | None:
+        """From config.json and the headers of the weights; None where the first names layers otherwise, or there are no safetensors."""
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = config.get("text_config") or config
         numbers = {name: prod(header["shape"]) for name, header in headers(folder).items()}
-        try:
-            layers, hidden = int(config["num_hidden_layers"]), int(config["hidden_size"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"policy.model must state its number of layers and their width in config.json, got {str(folder)!r}") from error
+        if config.get("tie_word_embeddings"):
+            numbers.pop("lm_head.weight", None)
+        layers, hidden = config.get("num_hidden_layers"), config.get("hidden_size")
+        if not (numbers and layers and hidden):
+            return None
         return cls(
             num_parameters=sum(numbers.values()),
             num_layers=layers,
@@ -52,9 +49,9 @@ class ModelSize:
 def learner_bytes(
     size: ModelSize, config: LearnerConfig, *, max_context: int, num_adapted: int = 0, has_reference: bool = False, has_critic: bool = False
 ) -> dict[str, int]:
-    """Bytes by part on each rank's device, where all are in use at once.
+    """Bytes by part on each rank's device, where all are in use at once; at least, as allocators and kernels take more.
 
-    All but the last two are exact. Activations are what a plain transformer keeps for the backward pass: SmolLM2-135M took 2.7 GiB of them
+    Activations are what a plain transformer keeps for the backward pass: SmolLM2-135M took 2.7 GiB of them
     and logits for 2,048 tokens on a CPU, and 2.7 are reckoned.
 
     Args:
@@ -71,6 +68,7 @@ def learner_bytes(
         "optimiser": 8 * trained // ranks,
         "reference": 4 * size.num_parameters // ranks * has_reference,
         "critic": 16 * size.num_parameters * has_critic,
+        "bfloat16 copies": 2 * trained * (config.autocast and not num_adapted),
         # One layer in use and the next on its way, with gradients; what is outside of layers stays.
         "whole layers": (4 * (3 * layer + 2 * size.num_outside)) * config.sharded,
     }

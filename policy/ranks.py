@@ -31,16 +31,20 @@ class Ranks:
     """Whether each holds a part of the model (`policy.shards`) and not all of it."""
 
     @classmethod
-    def join(cls, rank: int, size: int, meeting: Path, *, sharded: bool = False) -> Ranks:
+    def join(cls, rank: int, size: int, meeting: Path, *, device: str = "cpu", sharded: bool = False) -> Ranks:
         """This process among `size`, once all of them have come.
 
         Args:
             meeting: a file that none of them has yet.
+            device: the process's own.
         """
+        if device != "cpu":
+            torch.cuda.set_device(device)
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ[variable] = "lo"
         backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() and torch.cuda.is_available() else "gloo"
         store = dist.FileStore(str(meeting), size)
+        store.set_timeout(timedelta(minutes=5))
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(minutes=30))
         return cls(rank, size, sharded)
 
@@ -69,11 +73,12 @@ class Ranks:
                     tensor.copy_(total.view_as(tensor))
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """The same for the gradients of trained parameters; one that is missing on a process counts as 0. Sharded ones are sums already."""
+        """The same for the gradients of trained parameters; one that only some have is 0 on the others. Sharded ones are sums already."""
         if self.size > 1 and not self.sharded:
             trained = [parameter for parameter in parameters if parameter.requires_grad]
-            for parameter in trained:
-                if parameter.grad is None:
+            have = zip(*self.gather([parameter.grad is not None for parameter in trained]), strict=True)
+            for parameter, of_ranks in zip(trained, have, strict=True):
+                if any(of_ranks) and parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             self.sum([parameter.grad for parameter in trained if parameter.grad is not None])
 

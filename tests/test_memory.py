@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_size_of_a_model_is_read_off_its_files(folder: Path) -> None:
     model, size = tiny_model(), ModelSize.of(folder)
-    assert size.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert size is not None and size.num_parameters == sum(parameter.numel() for parameter in model.parameters())
     assert (size.num_layers, size.hidden_size, size.intermediate_size) == (2, 32, 48)
     assert size.num_outside == 2 * VOCABULARY * 32 + 32
+
+
+def test_a_model_whose_files_do_not_say_is_not_reckoned(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": None, "n_layer": 2}))
+    assert ModelSize.of(folder) is None
 
 
 def test_parts_are_divided_between_ranks_where_the_model_is() -> None:

@@ -20,6 +20,7 @@ import ray
 import torch
 from policy_factories import random_batch, tiny_model, tiny_tokenizer, update, weights_of
 
+from experiments.__main__ import main
 from policy.algorithms.algorithms import ALGORITHMS
 from policy.algorithms.critic import Critic
 from policy.batch import Batch
@@ -31,6 +32,8 @@ from policy.model import load_model
 from policy.ranks import Ranks
 from policy.rollout.worker_group import ray_session
 from policy.shards import whole
+from simulator.files import read_lines
+from tests.tiny_policy import save_tiny_policy
 
 SEVERAL_STEPS = {"num_minibatches": 2, "epochs": 2}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -84,6 +87,9 @@ def play(case: str, ranks: Ranks) -> dict[str, Any]:
     gradient = torch.cat([whole(each).flatten() for each in grads]) if learner.num_steps else torch.zeros(1)
     metrics += [update(learner, batch) for batch in (random_batch(seed=1), few_rows(), nothing_to_train())]
     found = {"metrics": metrics, "gradient": gradient, "weights": weights_of(learner), "state": deepcopy(learner.state_dict())}
+    if learner.critic is not None:
+        own = [*learner.critic._own.parameters()]
+        found["critic"] = torch.cat([each.detach().flatten() for each in own] + [each.grad.flatten() for each in own])
     again = build(case, ranks)
     load(again, learner, found["state"])
     for each in (learner, again):
@@ -150,6 +156,8 @@ def test_ranks_learn_what_one_process_learns(played, case: str, size: int) -> No
     # Not the weights alone: AdamW hides a factor of the gradient.
     torch.testing.assert_close(first["gradient"], one["gradient"], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(first["weights"], one["weights"], rtol=0, atol=2e-5)
+    if "critic" in one:
+        torch.testing.assert_close(first["critic"], one["critic"], rtol=1e-3, atol=1e-4)
     for ours, theirs in zip(first["metrics"], one["metrics"], strict=True):
         for name, value in theirs.items():
             if not name.startswith(TIMED):
@@ -218,7 +226,6 @@ def tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_group_of_ranks_is_a_learner_until_one_is_killed(local_ray: None, tests_on_path: None) -> None:
     ours = psutil.Process()
-    before = {process.pid for process in ours.children(recursive=True)}
     group = LearnerGroup(of_rank, LearnerConfig(ranks=2), ClusterConfig())
     try:
         for seed in range(2):
@@ -227,13 +234,16 @@ def test_a_group_of_ranks_is_a_learner_until_one_is_killed(local_ray: None, test
         assert metrics["training/policy_version"] == group.policy_version == 1.0 and group.state_dict()["num_steps"] == group.num_steps
         heard = [link for link in ours.net_connections() if link.status == psutil.CONN_LISTEN]
         assert all(link.laddr.ip in ("127.0.0.1", "::1", "::ffff:127.0.0.1") for link in heard)
-        (pid,) = ray.get([follower.pid.remote() for follower in group._followers])
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid_of_second(group), signal.SIGKILL)
         with pytest.raises(RuntimeError, match=r"rank 1 of learner\.ranks=2 was lost: .*; resume from the newest checkpoint"):
             update(group, random_batch(seed=3))  # type: ignore[arg-type]
     finally:
         group.close()
-    assert pid in {process.pid for process in ours.children(recursive=True)} - before or not psutil.pid_exists(pid)
+
+
+def pid_of_second(group: LearnerGroup) -> int:
+    (pid,) = ray.get([follower.pid.remote() for follower in group._followers])
+    return pid
 
 
 def alone_after_two() -> torch.Tensor:
@@ -256,6 +266,9 @@ def test_a_sharded_group_scores_sends_and_saves_whole_weights(local_ray: None, t
         assert group.score([4, 9, 2, 33]) == pytest.approx(one.score([4, 9, 2, 33]), abs=1e-4)
         saved = {"model": group.learner.model, "model_state": group.model_state(), "state": {"learner": group.state_dict()}}
         folder = save_checkpoint(tmp_path / "checkpoints" / "step_1", tokenizer=tiny_tokenizer(), **saved)
+        second, meeting, threads = psutil.Process(pid_of_second(group)), group._folder.name, torch.get_num_threads()
+    assert not psutil.wait_procs([second], timeout=10)[1] and not Path(meeting).exists()
+    assert torch.get_num_threads() >= threads and not torch.distributed.is_initialized()
     for name, parameter in one.live_weights():
         torch.testing.assert_close(sent[name], parameter, rtol=0, atol=2e-5)
     model, _ = load_model(folder)
@@ -264,6 +277,16 @@ def test_a_sharded_group_scores_sends_and_saves_whole_weights(local_ray: None, t
     again = Learner(one.config, one.algorithm, model, temperature=0.9)
     again.load_state_dict(load_checkpoint(folder)["learner"])
     assert again.policy_version == one.policy_version
+
+
+def test_a_run_of_two_ranks_is_resumed_by_one(tmp_path: Path) -> None:
+    model = save_tiny_policy(tmp_path / "model")
+    words = ["smoke", f"runs={tmp_path}", f"policy.model={model}", "policy.engine=hf", "learner.autocast=false", "rollout.num_engines=1"]
+    small = ["evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "probe.num_dialogues=2", "simulator.register=world"]
+    assert main([*words, *small, "name=two", "learner.ranks=2", "learner.sharded=true", "budget.steps=1"]) == 0
+    assert main(["smoke", f"resume={tmp_path / 'smoke' / 'two'}", "learner.ranks=1", "learner.sharded=false", "budget.steps=2"]) == 0
+    steps = list(read_lines(tmp_path / "smoke" / "two" / "metrics.jsonl"))
+    assert [step["step"] for step in steps] == [1, 2] and steps[-1]["training/policy_version"] >= 1.0
 
 
 def test_a_rank_that_cannot_start_says_why(local_ray: None, tests_on_path: None) -> None:
