@@ -29,10 +29,8 @@ VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
 FEWEST_WORDS = 8
 """Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
-MOST_MOVES, MOST_HEARD = 3, 2
-"""Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard. Of three, the two that are furthest
-above their thresholds are heard.
-"""
+MOST_MOVES = 3
+"""Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard."""
 DOUBT, WANTED = "doubt", "wanted"
 """Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy and no
 fact is heard. Wanted are the strategies that meet the user's wish.
@@ -242,8 +240,6 @@ class NgramClassifier:
         heard = {name for name, margin in over.items() if margin >= 0.0}
         if len(by_lexicon.strategies) > MOST_MOVES:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
-        elif MOST_HEARD < len(heard & set(strategies())) <= MOST_MOVES:
-            heard -= set(sorted(heard & set(strategies()), key=lambda name: over[name])[:-MOST_HEARD])
         if doubt({name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in logits.items()}) >= self.thresholds[DOUBT]:
             heard.add(DOUBT)
         heard |= set(strategies_in(moves, "en"))

@@ -121,6 +121,11 @@ def test_in_doubt_no_move_and_no_fact_is_heard():
     assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
 
 
+def test_three_moves_are_all_heard():
+    reply = "It hurts when somebody goes over your head. And what did the landlord say then? None of this is on you."
+    assert set(heard(reply).strategies) >= {"reflection", "question", "siding"}
+
+
 def test_a_user_hears_sooner_what_it_wishes_for():
     thresholds = {"praise": 2.0, "siding": 2.0, WANTED: 0.5}
     over = margins({"praise": 1.0, "siding": 1.0}, thresholds, wanted={"praise"})
