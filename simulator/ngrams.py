@@ -32,8 +32,8 @@ FEWEST_WORDS = 8
 MOST_MOVES = 3
 """Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard."""
 DOUBT, WANTED = "doubt", "wanted"
-"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy and no
-fact is heard. Wanted are the strategies that meet the user's wish.
+"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy, no
+fact and no tie to earlier turns is heard. Wanted are the strategies that meet the user's wish.
 """
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
@@ -192,7 +192,7 @@ def doubt(probabilities: Mapping[str, float]) -> float:
 
 
 def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequence[str] = ()) -> Reading:
-    """The reading of which questions have a yes, by name; contempt, lack of sense and doubt leave no strategy, and doubt no fact.
+    """The reading of which questions have a yes, by name; contempt, lack of sense and doubt leave no strategy, and doubt no fact or tie.
 
     Args:
         cues: indices of the facts taken up.
@@ -205,7 +205,7 @@ def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequ
         cues=() if doubted else tuple(sorted(cues)),
         clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
         contempt=kinds,
-        ties_back="ties_back" in heard,
+        ties_back="ties_back" in heard and not doubted,
     )
 
 

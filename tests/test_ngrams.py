@@ -115,7 +115,7 @@ def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
 
 
 def test_in_doubt_no_move_and_no_fact_is_heard():
-    doubted = reading_from({"praise", "takes_up", DOUBT}, [0])
+    doubted = reading_from({"praise", "takes_up", "ties_back", DOUBT}, [0])
     assert doubted == Reading(ties_back=False) and appraise(OPENED, "Well done.", reading=doubted).worth <= 0.0
     assert reading_from({"praise", "irony", DOUBT}, [0]) == reading_from({"praise", "irony"}, [0])
     assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
