@@ -121,6 +121,17 @@ def test_in_doubt_no_move_and_no_fact_is_heard():
     assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
 
 
+def test_a_tenth_of_the_sincere_replies_that_the_classifier_reads_is_in_doubt():
+    train = pytest.importorskip("simulator.encoder.train")
+    rows = [row for row in train.read(train.REPLIES / "dev.jsonl") if train.is_sincere(row)]
+    answers = [shipped().asked(row.dialogue, row.reply)[-1] for row in rows]
+    doubts = [one[DOUBT] for one in answers if one]
+    assert train.doubt_threshold(doubts) == shipped().thresholds[DOUBT]
+    assert np.mean(np.array(doubts) >= shipped().thresholds[DOUBT]) == pytest.approx(0.1, abs=0.01)
+    short = shipped().asked(OPENED, "That must hurt.")
+    assert short == (heard("That must hurt."), "", {})
+
+
 def test_three_moves_are_all_heard():
     reply = "It hurts when somebody goes over your head. And what did the landlord say then? None of this is on you."
     assert set(heard(reply).strategies) >= {"reflection", "question", "siding"}
