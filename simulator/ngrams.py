@@ -29,13 +29,11 @@ VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
 FEWEST_WORDS = 8
 """Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
-MOST_MOVES, MOST_HEARD = 3, 2
-"""Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard. Of three, the two that are furthest
-above their thresholds are heard.
-"""
+MOST_MOVES = 3
+"""Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard."""
 DOUBT, WANTED = "doubt", "wanted"
-"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy and no
-fact is heard. Wanted are the strategies that meet the user's wish.
+"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy, no
+fact and no tie to earlier turns is heard. Wanted are the strategies that meet the user's wish.
 """
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
@@ -194,7 +192,7 @@ def doubt(probabilities: Mapping[str, float]) -> float:
 
 
 def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequence[str] = ()) -> Reading:
-    """The reading of which questions have a yes, by name; contempt, lack of sense and doubt leave no strategy, and doubt no fact.
+    """The reading of which questions have a yes, by name; contempt, lack of sense and doubt leave no strategy, and doubt no fact or tie.
 
     Args:
         cues: indices of the facts taken up.
@@ -207,7 +205,7 @@ def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequ
         cues=() if doubted else tuple(sorted(cues)),
         clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
         contempt=kinds,
-        ties_back="ties_back" in heard,
+        ties_back="ties_back" in heard and not doubted,
     )
 
 
@@ -223,14 +221,29 @@ class NgramClassifier:
         self.words, self.weights_FQ, self.thresholds = words, weights_FQ, thresholds
 
     def read(self, dialogue: Dialogue, reply: str) -> Reading:
-        """The reading of a reply that is not yet in the dialogue.
+        """The reading of a reply that is not yet in the dialogue."""
+        by_lexicon, moves, answers = self.asked(dialogue, reply)
+        if not answers:
+            return by_lexicon
+        over = margins(answers, self.thresholds, wanted=meets(dialogue.scenario.family))
+        heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en"))
+        if len(by_lexicon.strategies) > MOST_MOVES:
+            heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
+        latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
+        cues = {*by_lexicon.cues, *latest}
+        reading = reading_from(heard, cues, contempt=by_lexicon.contempt)
+        return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
 
-        The lexicon alone reads the sentences that are moves of the built-in world, replies whose lack of sense it sees, and the shortest.
+    def asked(self, dialogue: Dialogue, reply: str) -> tuple[Reading, str, dict[str, float]]:
+        """What the lexicon reads, the sentences that are moves of the built-in world, and the answers about the others.
+
+        Answers are logits by question, and the probability `DOUBT`. There are none where the lexicon alone reads: replies whose lack of
+        sense it sees, and the shortest.
         """
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = self.split(dialogue, reply)
         if by_lexicon.echo or not by_lexicon.clarity or len(words_of(rest)) < FEWEST_WORDS:
-            return by_lexicon
+            return by_lexicon, moves, {}
         of_rest = read_by_rule(rest, dialogue.story, said=dialogue.said(), register=Register.OPEN) if moves else by_lexicon
         features_F = self.features(dialogue, rest, of_rest)
         known = np.flatnonzero(features_F)
@@ -238,19 +251,7 @@ class NgramClassifier:
         logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
         if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:
             logits["contempt"] = -math.inf  # kindness in blunt words
-        over = margins(logits, self.thresholds, wanted=meets(dialogue.scenario.family))
-        heard = {name for name, margin in over.items() if margin >= 0.0}
-        if len(by_lexicon.strategies) > MOST_MOVES:
-            heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
-        elif MOST_HEARD < len(heard & set(strategies())) <= MOST_MOVES:
-            heard -= set(sorted(heard & set(strategies()), key=lambda name: over[name])[:-MOST_HEARD])
-        if doubt({name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in logits.items()}) >= self.thresholds[DOUBT]:
-            heard.add(DOUBT)
-        heard |= set(strategies_in(moves, "en"))
-        latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
-        cues = {*by_lexicon.cues, *latest}
-        reading = reading_from(heard, cues, contempt=by_lexicon.contempt)
-        return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
+        return by_lexicon, moves, logits | {DOUBT: doubt({name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in logits.items()})}
 
     @staticmethod
     def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:

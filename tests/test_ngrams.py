@@ -115,10 +115,26 @@ def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
 
 
 def test_in_doubt_no_move_and_no_fact_is_heard():
-    doubted = reading_from({"praise", "takes_up", DOUBT}, [0])
+    doubted = reading_from({"praise", "takes_up", "ties_back", DOUBT}, [0])
     assert doubted == Reading(ties_back=False) and appraise(OPENED, "Well done.", reading=doubted).worth <= 0.0
     assert reading_from({"praise", "irony", DOUBT}, [0]) == reading_from({"praise", "irony"}, [0])
     assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
+
+
+def test_a_tenth_of_the_sincere_replies_that_the_classifier_reads_is_in_doubt():
+    train = pytest.importorskip("simulator.encoder.train")
+    rows = [row for row in train.read(train.REPLIES / "dev.jsonl") if train.is_sincere(row)]
+    answers = [shipped().asked(row.dialogue, row.reply)[-1] for row in rows]
+    doubts = [one[DOUBT] for one in answers if one]
+    assert train.doubt_threshold(doubts) == shipped().thresholds[DOUBT]
+    assert np.mean(np.array(doubts) >= shipped().thresholds[DOUBT]) == pytest.approx(0.1, abs=0.01)
+    short = shipped().asked(OPENED, "That must hurt.")
+    assert short == (heard("That must hurt."), "", {})
+
+
+def test_three_moves_are_all_heard():
+    reply = "It hurts when somebody goes over your head. And what did the landlord say then? None of this is on you."
+    assert set(heard(reply).strategies) >= {"reflection", "question", "siding"}
 
 
 def test_a_user_hears_sooner_what_it_wishes_for():

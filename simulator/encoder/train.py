@@ -253,8 +253,10 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
     chosen[WANTED] = wanted_threshold(dev, probs_NQ)
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    in_doubt = doubt_threshold(ngrams.questions(), probs_NQ, truth_NQ)
-    return NgramClassifier(words, weights_FQ.numpy(), {**thresholds, DOUBT: in_doubt})
+    made = NgramClassifier(words, weights_FQ.numpy(), thresholds)
+    answers = (made.asked(row.dialogue, row.reply)[-1] for row in dev if is_sincere(row))
+    made.thresholds[DOUBT] = doubt_threshold([one[DOUBT] for one in answers if one])
+    return made
 
 
 @torch.inference_mode()
@@ -271,7 +273,8 @@ def choose_thresholds(hearing: Hearing, below: Below, rows: Sequence[Labelled]) 
     probs_NQ, seen_NT = logits_NQ.sigmoid(), ~targets.taken_up_NT.isnan()
     thresholds = thresholds_of(questions(), probs_NQ, targets.questions_NQ, most_false=0.01)
     thresholds[WANTED] = wanted_threshold(rows, probs_NQ)
-    thresholds[DOUBT] = doubt_threshold(questions(), probs_NQ, targets.questions_NQ)
+    of_rows = (doubt(dict(zip(questions(), row_Q, strict=True))) for row_Q in probs_NQ.tolist())
+    thresholds[DOUBT] = doubt_threshold([value for row, value in zip(rows, of_rows, strict=True) if is_sincere(row)])
     return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
 
 
@@ -313,11 +316,18 @@ def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_f
     return round(float(np.quantile(greatest, 1.0 - most_false)), 3)
 
 
-def doubt_threshold(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor, *, most_false: float = 0.1) -> float:
-    """Threshold of `DOUBT`: a share `most_false` of the sincere replies pass it, those that are not ironic, contemptuous or senseless."""
-    of_N = torch.tensor([doubt(dict(zip(names, row, strict=True))) for row in probs_NQ.tolist()])
-    is_sincere_N = (truth_NQ[:, [names.index(name) for name in ("irony", "contempt", "senseless")]] == 0).all(1)
-    return round(float(of_N[is_sincere_N].quantile(1.0 - most_false)), 3)
+def is_sincere(row: Labelled) -> bool:
+    """Its reader found no irony, no contempt and some sense."""
+    return named_in(row.label).isdisjoint(("irony", "contempt", "senseless"))
+
+
+def doubt_threshold(of_sincere: Sequence[float], *, most_false: float = 0.1) -> float:
+    """Threshold of `DOUBT`: a share `most_false` of the sincere replies pass it.
+
+    Args:
+        of_sincere: doubt about each of them.
+    """
+    return round(float(np.quantile(of_sincere, 1.0 - most_false)), 3)
 
 
 def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:
