@@ -24,9 +24,10 @@ HEAVY = ("torch", "transformers", "ray", "vllm", "tensorboard", "matplotlib")
 STATISTICS = ("scipy", "pandas")
 """Some teachers need them, the plan of a sweep does not."""
 FIRST = ("smoke", "noise", "fixed_vs_adaptive")
-GPU_OR_HUB = {"own_model", "small_model", "small_comparison"}
-"""Experiments for which a dry run looks for a GPU or for a model of the Hub."""
 ON_ANY_MACHINE = ["policy.model=embedded", "learner.device=cpu", "cluster.gpus_per_engine=0"]
+INSTEAD = dict.fromkeys(("own_model", "small_model", "small_comparison", "rlver_7b"), ON_ANY_MACHINE)
+INSTEAD |= {name: [*ON_ANY_MACHINE, "simulator.listener=rule", "evaluation.listener=none"] for name in ("qwen_0p5b", "qwen_1p5b_lora")}
+"""Overrides for experiments whose dry run looks for a GPU, for a model of the Hub or for the encoder."""
 
 
 def test_without_a_name_the_experiments_are_listed_with_their_ideas(capsys):
@@ -47,7 +48,7 @@ import sys
 from experiments.__main__ import main
 assert main(['smoke', 'learner.lr=-1']) == 2
 for name in {names!r}:
-    assert main([name, '--dry-run', 'runs=none', *({instead!r} if name in {elsewhere!r} else [])]) == 0, name
+    assert main([name, '--dry-run', 'runs=none', *{instead!r}.get(name, [])]) == 0, name
     heavy = set({heavy!r} + {statistics!r} * (name in {first!r})) & set(sys.modules)
     assert not heavy, (name, heavy)
     print(name, sorted(module for module in sys.modules if module.startswith('studies.') and module.count('.') == 1), file=sys.stderr)
@@ -57,7 +58,7 @@ for name in {names!r}:
 def test_planning_any_experiment_imports_nothing_heavy_no_other_study_and_writes_nothing(tmp_path):
     """A process of its own: 4 s, because all modules must be new."""
     names = dict.fromkeys((*FIRST, *experiments()))
-    facts = {"instead": ON_ANY_MACHINE, "elsewhere": GPU_OR_HUB, "heavy": HEAVY, "statistics": STATISTICS, "first": FIRST}
+    facts = {"instead": INSTEAD, "heavy": HEAVY, "statistics": STATISTICS, "first": FIRST}
     program, environment = PLAN_ALL.format(names=list(names), **facts), {"PYTHONPATH": str(ROOT), "PATH": ""}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,7 @@ from policy.algorithms.critic import Critic
 from policy.batch import Batch
 from policy.checkpoint import load_checkpoint, save_checkpoint
 from policy.config import ALGORITHM_CONFIGS, ClusterConfig, CriticKind, LearnerConfig
+from policy.files import OwnFolder
 from policy.learner import Learner
 from policy.learner_group import LearnerGroup
 from policy.model import load_model
@@ -213,8 +214,9 @@ def broken_second(own: LearnerConfig, ranks: Ranks) -> Learner:
 
 
 @pytest.fixture(scope="module")
-def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with ray_session(ClusterConfig(), num_cpus=2, folder=tmp_path_factory.mktemp("ray")):
+def local_ray() -> Iterator[None]:
+    # The names of Ray's sockets leave no room for the long name of pytest's folder.
+    with OwnFolder("attune-", parent=Path("/tmp")) as folder, ray_session(ClusterConfig(), num_cpus=2, folder=Path(folder)):
         yield
 
 
