@@ -273,7 +273,7 @@ class Learner:
         """Logprobs and entropies [N] of the trained tokens of one micro-batch, nats, in one pass of the model."""
         device_type = torch.device(self.config.device).type
         score = getattr(model, SCORE, partial(token_logprobs_and_entropy, model))
-        # Its cache would keep copies of all weights through the pass; layers that are computed again make theirs anew anyway.
+        # Autocast's cache would hold all weights in bfloat16 through the pass. Recomputed layers convert theirs again in any case.
         caches = not self.config.gradient_checkpointing
         with torch.autocast(device_type, dtype=torch.bfloat16, enabled=self.config.autocast, cache_enabled=caches):
             return score(
