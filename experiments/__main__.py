@@ -115,7 +115,7 @@ def plan(config: ExperimentConfig, folder: Path) -> str:
     return "\n".join(
         [
             f"# {'continues' if config.resume else 'would write'} {folder}",
-            f"# trains {config.policy.model} by {config.algorithm.kind} on the {config.simulator.kind} user",
+            f"# trains {config.policy.model} by {config.algorithm.kind} on the {config.simulator.kind} user{served_words(config)}",
             f"# with tasks from the {config.teacher.kind} teacher, {config.groups_per_step} groups of {config.group_size} a step",
             f"# until {config.budget.policy_tokens:,} policy tokens{limit}",
             *([f"# the learner needs {in_words(found[0], free=found[1], where=found[2])}"] if (found := learner_memory(config)) else []),
@@ -123,6 +123,16 @@ def plan(config: ExperimentConfig, folder: Path) -> str:
             to_yaml(config),
         ]
     )
+
+
+def served_words(config: ExperimentConfig) -> str:
+    """Where the user's model comes from, if the run serves it."""
+    from simulator.user import served_by_run
+
+    if (user := served_by_run(config.simulator)) is None:
+        return ""
+    each = f"{user.serve_gpus:g} GPUs" if user.serve_gpus else f"{user.serve_cpus} CPU threads"
+    return f", {user.serve} on {user.serve_engines} servers of its own with {each} each"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ from policy.algorithms.algorithms import ALGORITHMS, Algorithm
 from policy.algorithms.critic import Critic
 from policy.checkpoint import load_checkpoint
 from policy.config import CriticKind, LearnerConfig
+from policy.engine.factory import ray_needs
 from policy.engine.weights import check_weight_names
+from policy.files import folder_for_sockets
 from policy.learner import Learner
 from policy.learner_group import LearnerGroup
 from policy.lora import add_adapters, merged_parameters
@@ -27,16 +29,17 @@ from policy.prior.prior import build_prior
 from policy.ranks import Ranks
 from policy.rollout.chat import MARK
 from policy.rollout.pool import RolloutPool
+from policy.rollout.worker_group import ray_session
 from simulator.dialogue import UserSimulator
 from simulator.reward import REWARD_TERMS
 from simulator.scenario import Split
-from simulator.user import make_bank, make_user
+from simulator.user import check_servers, make_bank, make_user, served_by_run
 from simulator.world import Bank
 
 
 @dataclass(kw_only=True)
 class Components:
-    """The components of a training step."""
+    """The components of a training step; `opened` is what ends with them, in the opposite order."""
 
     bank: Bank
     user: UserSimulator
@@ -47,12 +50,11 @@ class Components:
     pool: RolloutPool
     collapse: CollapseMonitor
     errors: ErrorBudget
+    opened: ExitStack
 
     def close(self) -> None:
         """Ends all processes of the run."""
-        with closing(self.pool):  # last: Ray goes with it
-            if isinstance(self.learner, LearnerGroup):
-                self.learner.close()
+        self.opened.close()
 
 
 def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Components, dict[str, Any] | None]:
@@ -64,10 +66,18 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
     Raises:
         ValueError: the model, the engine or the checkpoint does not work with these settings.
     """
+    with ExitStack() as stack:
+        components, saved = build_within(stack, config, checkpoint=checkpoint)
+        components.opened = stack.pop_all()
+    return components, saved
+
+
+def build_within(stack: ExitStack, config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Components, dict[str, Any] | None]:
+    """The same as `build`; all processes end with the stack."""
     initial = model_folder(config)
     saved = load_checkpoint(checkpoint) if checkpoint else None
     bank = make_bank(config.simulator)
-    user_factory = partial(make_user, config.simulator.kind, config.simulator)
+    user_factory = partial(make_user, config.simulator.kind, reachable_user(stack, config))
     # Whole paths: another process may have another folder.
     rank_learner = partial(build_learner, config, initial.absolute(), checkpoint.absolute() if checkpoint else None)
     learner: Learner | LearnerGroup | None = None
@@ -89,12 +99,9 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
         system_prompt=config.policy.system_prompt,
         reward_terms=[(name, REWARD_TERMS[name], share) for name, share in config.rollout.reward_terms.items() if share],
     )
+    stack.callback(pool.close)
     if learner is None:
-        try:
-            learner = LearnerGroup(rank_learner, config.learner, config.cluster)
-        except BaseException:
-            pool.close()
-            raise
+        learner = stack.enter_context(closing(LearnerGroup(rank_learner, config.learner, config.cluster)))
     errors = ErrorBudget(config.rollout.max_error_share, num_needed=2 if learner.algorithm.compares_siblings else 1)
     if saved is not None:
         errors.load_state_dict(saved["faults"])
@@ -108,8 +115,35 @@ def build(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Compone
         pool=pool,
         collapse=collapse,
         errors=errors,
+        opened=stack,
     )
     return components, saved["run"] if saved else None
+
+
+def reachable_user(stack: ExitStack, config: ExperimentConfig) -> Any:
+    """The settings of the simulated user, with the addresses of its servers where the run starts these; they end with the stack.
+
+    Raises:
+        ValueError: its model does not work, or does not answer in form.
+        RuntimeError: a server did not answer in time.
+    """
+    if (user := served_by_run(config.simulator)) is None:
+        return config.simulator
+    from policy.rollout.servers import ModelServers
+
+    rollout, cluster = config.rollout, config.cluster
+    folder = stack.enter_context(folder_for_sockets("attune-"))
+    stack.enter_context(ray_session(cluster, **ray_needs(rollout, cluster, user), folder=Path(folder)))
+    servers = ModelServers(
+        user,
+        cluster,
+        start_timeout_s=config.policy.start_timeout_s,
+        max_restarts=rollout.max_restarts,
+        restart_window_s=rollout.restart_window_s,
+    )
+    stack.callback(servers.close)
+    check_servers(servers.user)
+    return servers.user
 
 
 def build_learner(

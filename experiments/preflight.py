@@ -17,13 +17,14 @@ from experiments.resume import check_resumable
 from experiments.run_lock import check_no_writer
 from experiments.second_listener import second_user
 from policy.config import CriticKind, LearnerConfig, check_lora, require_plain_python
-from policy.engine.factory import check_capacity, check_weight_files, engines_on, free_bytes, gpu_bytes, gpu_number, num_gpus
+from policy.engine.factory import card_of, check_capacity, check_weight_files, free_bytes, gpu_bytes, gpu_number, num_gpus
 from policy.memory import ModelSize, in_words, learner_bytes, num_adapted
 from policy.prior import EMBEDDED, prior_folder
 from policy.smollm2 import SMOLLM2
+from simulator.llm.user import LLMUserConfig
 from simulator.scenario import Split
 from simulator.settings import leaves
-from simulator.user import check_servers, make_bank
+from simulator.user import check_servers, make_bank, served_by_run
 
 
 def check(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_teacher: bool = True) -> None:
@@ -92,13 +93,32 @@ def check_needs(config: ExperimentConfig) -> None:
         weights = None if policy.is_embedded else check_model(config)
         for callback in config.callbacks.values():
             callback.check(config)
-        check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device)
+        if user := served_by_run(config.simulator):
+            check_served(user)
+        check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device, user=user)
         check_memory(config)
         bank = make_bank(config.simulator)
         check_servers(config.simulator)
         check_servers(second_user(config.simulator, config.second_listener, config.evaluation.server), "evaluation")
         if not bank.scenarios(Split(config.evaluation.split)):
             raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
+
+
+def check_served(user: LLMUserConfig) -> None:
+    """Refuses a model that the run is to serve and that is not there, or too short for its questions, and a machine without vLLM."""
+    from policy.engine.factory import vllm_remedy
+    from policy.model import find_model, num_positions
+
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(f"simulator.serve must be empty where vLLM is not installed, got {user.serve!r}; {vllm_remedy()}")
+    try:
+        folder = find_model(user.serve)
+    except ValueError as error:
+        raise ConfigError(str(error).replace("policy.model", "simulator.serve")) from error
+    if user.serve_context > (positions := num_positions(folder, otherwise=user.serve_context)):
+        raise ConfigError(
+            f"simulator.serve_context must be at most the {positions} tokens that {user.serve} is made for, got {user.serve_context}"
+        )
 
 
 def check_model(config: ExperimentConfig) -> Path:
@@ -158,7 +178,9 @@ def learner_memory(config: ExperimentConfig) -> tuple[dict[str, int], int, str] 
         # Ranks share the machine's memory.
         return {name: learner.ranks * number for name, number in parts.items()}, free_bytes(), "free on this machine"
     where = f"on each of {learner.ranks} cards" if learner.ranks > 1 else f"on {learner.device}"
-    taken = engines_on(learner.device, config.rollout, config.cluster) * policy.gpu_memory_share
+    user = served_by_run(config.simulator)
+    card = card_of(learner.device, config.rollout, config.cluster, user)
+    taken = card.num_engines * policy.gpu_memory_share + (card.num_served * user.serve_gpu_memory_share if user else 0.0)
     total = gpu_bytes(learner.device)
     return (parts, int(total * (1.0 - taken)), where) if total else None
 

@@ -18,10 +18,11 @@ from experiments.recorder import Recorder
 from experiments.run_state import RunState, Usage
 from experiments.tasks import ProbeTask, probe_tasks
 from policy.batch import collate, trainable_groups
-from policy.engine.factory import engines_on
+from policy.engine.factory import card_of
 from policy.rollout.dialogue import RolloutGroup
 from policy.rollout.pool import is_fresh, off_policy_metrics
 from simulator.scenario import Split
+from simulator.user import served_by_run
 
 
 @dataclass(kw_only=True)
@@ -65,7 +66,8 @@ class TrainingRun:
             records=state.in_flight,
         )
         # On a cluster the engines' GPUs are unknown here.
-        self._shares_gpu = bool(config.cluster.address) or engines_on(config.learner.device, config.rollout, config.cluster) > 0
+        card = card_of(config.learner.device, config.rollout, config.cluster, served_by_run(config.simulator))
+        self._shares_gpu = bool(config.cluster.address) or card.num_engines + card.num_served > 0
 
     def step(self) -> tuple[dict[str, float], list[Alarm]]:
         """Trains once; returns the step's metrics and the alarms that fired.

@@ -82,6 +82,13 @@ def first_writable(*folders: Path) -> Path:
     raise ValueError(f"a folder for temporary files must be writable, got none among {', '.join(map(str, folders))}")
 
 
+def folder_for_sockets(prefix: str) -> OwnFolder:
+    """A folder whose path is short enough for the names of sockets in it."""
+    # $TMPDIR comes late: it may be too long.
+    places = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
+    return OwnFolder(prefix, parent=first_writable(*dict.fromkeys(places)))
+
+
 def share_like_folder(path: Path) -> None:
     """Gives a file the permissions of its folder: safetensors closes its files to all but this user. Some file systems refuse."""
     with suppress(OSError):

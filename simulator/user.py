@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn, UserSimulator
 from simulator.listener import ListenerKind
-from simulator.llm.client import Question, check_endpoints
+from simulator.llm.client import Question, check_client, check_endpoints
 from simulator.llm.config import EndpointConfig
 from simulator.llm.listener import ModelListener
 from simulator.llm.prompts import prompts_hash
@@ -57,6 +57,11 @@ def make_bank(config: Any) -> Bank:
     return Bank(by_id=by_id)
 
 
+def served_by_run(config: Any) -> LLMUserConfig | None:
+    """The settings of a user whose model the run serves itself (`simulator.serve`); None for any other."""
+    return config if isinstance(config, LLMUserConfig) and config.serve else None
+
+
 def endpoint_of(config: Any) -> EndpointConfig | None:
     """The servers that a user's config asks, for its words or to hear for it; None for neither."""
     endpoint = config if isinstance(config, EndpointConfig) else getattr(config, "server", None)
@@ -85,6 +90,9 @@ def check_servers(config: Any, group: str = "simulator") -> None:
     if getattr(config, "listener", None) is ListenerKind.ENCODER:
         import_module("simulator.encoder").make()
     if (endpoint := endpoint_of(config)) is None:
+        return
+    if served_by_run(config):  # asked once it is there
+        check_client()
         return
     try:
         check_endpoints(endpoint, *first_question(endpoint))

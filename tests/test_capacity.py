@@ -18,10 +18,10 @@ from transformers import AutoModelForCausalLM
 
 from policy.config import ClusterConfig, EngineConfig, EngineDtype, EngineKind, RolloutConfig, WeightTransport
 from policy.engine.factory import (
+    cards,
     check_capacity,
     check_weight_files,
     free_bytes,
-    gpus_taken,
     make_engine,
     vllm_is_for_gpus,
     vllm_remedy,
@@ -112,7 +112,7 @@ def test_engines_and_learner_of_one_gpu_must_fit_into_its_memory(gpus, share, de
 
 def test_engines_get_no_more_gpus_than_they_fill_and_not_more_than_there_are(monkeypatch):
     for gpus, num_engines, expected in ((1.0, 3, 3), (0.5, 3, 2), (0.6, 2, 2), (2.0, 2, 4), (0.1, 3, 1)):
-        assert gpus_taken(RolloutConfig(num_engines=num_engines), ClusterConfig(gpus_per_engine=gpus)) == expected
+        assert len(cards(RolloutConfig(num_engines=num_engines), ClusterConfig(gpus_per_engine=gpus))) == expected
     monkeypatch.setattr("policy.engine.factory.num_gpus", lambda: 2)
     with refused(r"cluster\.gpus_per_engine"):
         check_capacity(RolloutConfig(num_engines=3), EngineConfig(), ClusterConfig(gpus_per_engine=0.6))

@@ -6,15 +6,18 @@ import importlib.util
 import logging
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import metadata
-from math import ceil, prod
+from math import prod
 from pathlib import Path
+from typing import TypedDict
 
 import psutil
 
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig, WeightTransport
 from policy.engine.engine import Engine
 from policy.files import headers
+from simulator.llm.user import LLMUserConfig
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +84,13 @@ def check_capacity(
     model_folder: Path | None = None,
     *,
     learner_device: str = "cpu",
+    user: LLMUserConfig | None = None,
 ) -> None:
     """Raises ValueError where this machine lacks memory or GPUs for the engines, or settings of different groups contradict each other.
 
     Args:
         model_folder: of their weights; None where that is not known yet, which counts as none.
+        user: one that the run serves itself (`simulator.serve`).
     """
     if rollout.deterministic and engine.engine_process:
         # Such an engine begins before it has a whole batch.
@@ -103,50 +108,116 @@ def check_capacity(
         )
     if engine.tensor_parallel > 1 and 0 < gpus < engine.tensor_parallel:
         raise ValueError(f"cluster.gpus_per_engine must be at least policy.tensor_parallel={engine.tensor_parallel}, got {gpus:g}")
-    if gpus and not cluster.address and gpus_taken(rollout, cluster) > (present := num_gpus()):
+    if user and not user.serve_gpus and vllm_is_for_gpus():
         raise ValueError(
-            f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines} fit on this machine's {present} GPUs, "
-            f"got {gpus:g}; lower one of the two, or name a cluster by cluster.address"
+            "simulator.serve_gpus must be above 0 where vLLM is installed for GPUs, got 0: every server would take the first one"
         )
-    if gpus and may_be_vllm:
-        num, has_learner = engines_of_a_gpu(rollout, cluster), engines_on(learner_device, rollout, cluster) > 0
+    taken = cards(rollout, cluster, user)
+    if taken and not cluster.address and len(taken) > (present := num_gpus()):
+        served = f" and simulator.serve_engines={user.serve_engines} of {user.serve_gpus:g} GPUs" if user and user.serve_gpus else ""
+        raise ValueError(
+            f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines}{served} fit on this machine's {present} "
+            f"GPUs, got {gpus:g}; lower one of the two, or name a cluster by cluster.address"
+        )
+    engine_share, served_share = engine.gpu_memory_share if may_be_vllm else 0.0, user.serve_gpu_memory_share if user else 0.0
+    for number, card in enumerate(taken):
+        has_learner = not cluster.address and learner_device != "cpu" and gpu_number(learner_device) == number
         # CUDA takes 5 % of a card. A learner's need depends on its model, but with less than a tenth none starts.
-        most = 0.9 if has_learner else 0.95
-        if num + has_learner > 1 and num * engine.gpu_memory_share > most + 1e-9:
-            sharing = [f"{num} engines" if num > 1 else "an engine", *([f"the learner on {learner_device}"] if has_learner else [])]
+        most, num = 0.9 if has_learner else 0.95, card.num_engines
+        filled = num * engine_share + card.num_served * served_share
+        if num + card.num_served + has_learner > 1 and filled > most + 1e-9:
+            sharing = [f"{num} engines" if num > 1 else "an engine"] * (num > 0) + [f"the learner on {learner_device}"] * has_learner
+            if card.num_served:
+                raise ValueError(
+                    f"simulator.serve_gpu_memory_share must leave {' and '.join(sharing) or 'another'} room on the GPU that they share, "
+                    f"{most:g} of it to all together, got {served_share:g} for each; lower it, or set simulator.serve_gpus=1"
+                )
             fitting = int(100 * (0.5 if has_learner else most) / num) / 100
             remedy = ", or cluster.gpus_per_engine=1, which gives each engine a whole GPU" if num > 1 else ""
             raise ValueError(
                 f"policy.gpu_memory_share must leave {' and '.join(sharing)} room on the GPU that they share, {most:g} of it to all "
                 f"engines together, got {engine.gpu_memory_share:g} for each; set policy.gpu_memory_share={fitting:g}{remedy}"
             )
-    if not gpus and not cluster.address:
-        num_weights = sum(prod(header["shape"]) for header in headers(model_folder).values()) if model_folder else 0
-        # 900 MiB an engine on a CPU and 400 for another process were measured with the embedded policy. Weights are there twice while
-        # they are replaced.
-        each_mb = 900 + 400 * engine.engine_process + engine.kv_cache_mb + 2 * (num_weights * engine.dtype.num_bytes >> 20)
-        if rollout.num_engines * each_mb > (free_mb := free_bytes() >> 20):
+    if not cluster.address:
+        check_free_memory(rollout if not gpus else None, engine, model_folder, user if user and not user.serve_gpus else None)
+
+
+def check_free_memory(rollout: RolloutConfig | None, engine: EngineConfig, model_folder: Path | None, user: LLMUserConfig | None) -> None:
+    """Raises ValueError where this machine lacks memory for engines and served users on its CPU; None for those that are elsewhere."""
+    from policy.model import find_model
+
+    free_mb = free_bytes() >> 20
+    # 900 MiB an engine on a CPU and 400 for another process were measured with the embedded policy. Weights are there twice while
+    # they are replaced.
+    if rollout:
+        each_mb = 900 + 400 * engine.engine_process + engine.kv_cache_mb + 2 * weights_mb(model_folder, engine.dtype.num_bytes)
+        if rollout.num_engines * each_mb > free_mb:
             raise ValueError(
                 f"policy.kv_cache_mb must leave rollout.num_engines={rollout.num_engines} engines room, got {engine.kv_cache_mb!r}: "
                 f"each needs about {each_mb} MiB of memory and {free_mb} MiB are free; lower one of the two"
             )
+        free_mb -= rollout.num_engines * each_mb
+    if user:
+        each_mb = 1300 + user.serve_kv_cache_mb + weights_mb(find_model(user.serve), 2)
+        if user.serve_engines * each_mb > free_mb:
+            raise ValueError(
+                f"simulator.serve_engines must be such that the servers fit into memory, got {user.serve_engines}: each needs about "
+                f"{each_mb} MiB and {free_mb} MiB are left; lower it, or take a smaller model"
+            )
 
 
-def engines_of_a_gpu(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
-    """How many engines Ray puts on one GPU, at most."""
-    return min(rollout.num_engines, max(1, int(1 / cluster.gpus_per_engine + 1e-9)))
+def weights_mb(model_folder: Path | None, num_bytes: int) -> int:
+    """MiB of a model's weights with so many bytes each; 0 where it is not known yet."""
+    return sum(prod(header["shape"]) for header in headers(model_folder).values()) * num_bytes >> 20 if model_folder else 0
 
 
-def engines_on(device: str, rollout: RolloutConfig, cluster: ClusterConfig) -> int:
-    """How many engines compute on a GPU of this machine, at most, as a local Ray assigns them: the first with room. 0 on another Ray."""
-    if cluster.address or not cluster.gpus_per_engine or not device.startswith("cuda"):
-        return 0
-    return engines_of_a_gpu(rollout, cluster) if gpu_number(device) < gpus_taken(rollout, cluster) else 0
+class RayNeeds(TypedDict):
+    """Of a local Ray: the CPUs that it must have at least, and the GPUs that it gives out; None for all."""
+
+    num_cpus: int
+    num_gpus: int | None
 
 
-def gpus_taken(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
-    """How many GPUs all engines take, where each reserves some."""
-    return ceil(max(1.0, cluster.gpus_per_engine) * ceil(rollout.num_engines / engines_of_a_gpu(rollout, cluster)))
+@dataclass
+class Card:
+    """What Ray puts on a GPU."""
+
+    free: float = 1.0
+    num_served: int = 0
+    num_engines: int = 0
+
+
+def cards(rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | None = None) -> list[Card]:
+    """The GPUs that served users and then engines take, as a local Ray assigns them: the first with room."""
+    found: list[Card] = []
+    served = user.serve_engines if user else 0
+    for number in range(served + rollout.num_engines):
+        is_served = number < served
+        wanted = user.serve_gpus if user and is_served else cluster.gpus_per_engine
+        while wanted > 1e-9:
+            part = min(wanted, 1.0)
+            card = next((card for card in found if card.free >= part - 1e-9), None)
+            if card is None:
+                found.append(card := Card())
+            card.free, wanted = card.free - part, wanted - part
+            card.num_served += is_served
+            card.num_engines += not is_served
+    return found
+
+
+def card_of(device: str, rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | None = None) -> Card:
+    """What else is on a GPU of this machine by torch's name; nothing where it is not known."""
+    if cluster.address or not device.startswith("cuda"):
+        return Card()
+    return dict(enumerate(cards(rollout, cluster, user))).get(gpu_number(device), Card())
+
+
+def ray_needs(rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | None = None) -> RayNeeds:
+    """What engines and served users need of a local Ray."""
+    # Room for one worker more, so that a restarted one need not wait until Ray has given up the lost one.
+    num_cpus = (rollout.num_engines + 1) * rollout.threads_per_engine + (user.serve_engines * user.serve_cpus if user else 0)
+    # Not more GPUs than are needed: the learner's is no place for an engine that restarts.
+    return {"num_cpus": num_cpus, "num_gpus": len(cards(rollout, cluster, user)) or None}
 
 
 def gpu_number(device: str) -> int:

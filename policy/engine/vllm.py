@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -52,6 +53,17 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
     import vllm
 
     return vllm
+
+
+def serve(model_folder: Path, options: Sequence[str]) -> None:
+    """Serves a model by vLLM's OpenAI server with these options until this process is told to end."""
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    import_vllm()
+    from vllm.entrypoints.launchers.api_server.entry import main
+
+    sys.argv = ["vllm", "--model", str(model_folder), *options]
+    with binding_children():
+        main()
 
 
 class VLLMEngine(Engine):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.engine.engine import Completion, Request
-from policy.engine.factory import check_capacity, check_engine, check_weight_files, gpus_taken
+from policy.engine.factory import check_capacity, check_engine, check_weight_files, ray_needs
 from policy.engine.weights import WeightSync
-from policy.files import OwnFolder, first_writable
+from policy.files import folder_for_sockets
 from policy.rollout.dialogue import Rollout, RolloutGroup, SamplingOverrides, Task, is_the_engines
 from policy.rollout.worker import ENGINE_BUSY_S, Scenarios
 from policy.rollout.worker_group import WorkerGroup, WorkerLostError, ray_session
@@ -119,17 +118,11 @@ class RolloutPool:
         self._rollout_s, self._busy_since = 0.0, 0.0
         build = {"model_folder": Path(model_folder).absolute(), "user_factory": user_factory, "scenarios": scenarios, "seed": seed}
         build |= {"system_prompt": system_prompt, "reward_terms": reward_terms}
-        # $TMPDIR comes late: it may be too long for the names of sockets.
-        places = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
-        self._folder = OwnFolder("attune-", parent=first_writable(*dict.fromkeys(places)))
+        self._folder = folder_for_sockets("attune-")
         self._opened = contextlib.ExitStack()  # closed in the opposite order
         self._opened.callback(self._folder.cleanup)
         try:
-            # Room for one worker more, so that a restarted one need not wait until Ray has given up the lost one.
-            num_cpus = (config.num_engines + 1) * config.threads_per_engine
-            # Not more GPUs than engines need: the learner's is no place for one that restarts.
-            num_gpus = gpus_taken(config, cluster) if cluster.gpus_per_engine else None
-            self._opened.enter_context(ray_session(cluster, num_cpus=num_cpus, num_gpus=num_gpus, folder=Path(self._folder.name)))
+            self._opened.enter_context(ray_session(cluster, folder=Path(self._folder.name), **ray_needs(config, cluster)))
             self.workers = WorkerGroup(config, engine_config, cluster, build=build, on_restart=self._recover)
             self._opened.callback(self.workers.close)
             self._sync = WeightSync(engine_config, self.workers.load_weights, folder=Path(self._folder.name) / "weights")

@@ -570,6 +570,14 @@ HELLO = Question(name="check", messages=(("user", "Hello."),), schema={}, seed=0
 """What a model is asked before the work that answers in JSON, or in words."""
 
 
+def check_client() -> None:
+    """Raises ValueError where the client is not installed."""
+    if missing := [name for name in ("openai", "tenacity", "diskcache") if importlib.util.find_spec(name) is None]:
+        raise ValueError(
+            f"a language model as user or listener needs {', '.join(missing)}, which is not installed; pip install 'attune[llm]'"
+        )
+
+
 def check_endpoints(
     config: EndpointConfig, question: Question = OK, read: Callable[[str], Any] = lambda answer: record_of(answer, "ok")
 ) -> None:
@@ -582,10 +590,7 @@ def check_endpoints(
     Raises:
         ValueError: the client is not installed, the key is not set, or a server does not answer or refuses; the message names the setting.
     """
-    if missing := [name for name in ("openai", "tenacity", "diskcache") if importlib.util.find_spec(name) is None]:
-        raise ValueError(
-            f"a language model as user or listener needs {', '.join(missing)}, which is not installed; pip install 'attune[llm]'"
-        )
+    check_client()
 
     async def check() -> None:
         endpoints = Endpoints(config)

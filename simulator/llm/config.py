@@ -16,9 +16,11 @@ from pydantic.dataclasses import dataclass
 
 from simulator.settings import USER_SETTINGS
 
+DEFAULT_URL = "http://127.0.0.1:8000/v1"
 DECIDE_NOTHING = (
     *("urls", "api_key_env", "concurrency", "timeout_s", "retries", "retry_share", "max_wait_s", "first_backoff_s", "max_backoff_s"),
     *("circuit_failures", "circuit_pause_s", "cache", "price_prompt", "price_completion"),
+    *("serve", "serve_engines", "serve_cpus", "serve_gpus", "serve_gpu_memory_share", "serve_kv_cache_mb", "serve_context"),
 )
 """Settings of `EndpointConfig` without influence on a user's words: where and how patiently it is asked, and the price."""
 
@@ -45,7 +47,7 @@ class TokenLimit(StrEnum):
 class EndpointConfig:
     """Which servers are asked, how, and how patiently (`simulator.*`)."""
 
-    urls: list[str] = field(default_factory=lambda: ["http://127.0.0.1:8000/v1"])
+    urls: list[str] = field(default_factory=lambda: [DEFAULT_URL])
     """Base addresses of OpenAI-compatible servers that serve the same model; they are asked in turn."""
     model: str = ""
     """The model's name there; required."""

@@ -1,0 +1,23 @@
+"""The process of a served model, `python -m policy.serve MODEL [options of vLLM's server]`. It ends with its parent, its own with it."""
+
+from __future__ import annotations
+
+import sys
+
+from policy.process import end_with_parent
+
+# The engine's process imports this module, too, before it loads a model.
+end_with_parent()
+
+
+def main() -> None:
+    """Serves the model until it is told to end."""
+    from policy.engine.vllm import serve
+    from policy.model import find_model
+
+    model, *options = sys.argv[1:]
+    serve(find_model(model), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""A run that serves the model of its users itself (`simulator.serve`): real vLLM servers with a random model of one layer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+from tiny_policy import save_tiny_policy
+from vllm_environment import has_vllm
+
+from analysis.runs import CONFIG, DIALOGUES, read_config, read_lines
+from experiments.config import load
+from experiments.errors import ConfigError
+from experiments.preflight import check_needs
+from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
+from policy.engine.factory import cards, check_capacity, ray_needs
+from policy.files import folder_for_sockets
+from policy.rollout.servers import ModelServers, why_ended
+from policy.rollout.worker_group import ray_session
+from simulator.llm.client import check_endpoints
+from simulator.llm.user import LLMUserConfig
+from simulator.user import first_question
+
+pytest.importorskip("openai")
+needs_vllm = pytest.mark.skipif(not has_vllm(), reason="vLLM is not installed")
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = {"start_timeout_s": 300.0, "max_restarts": 3, "restart_window_s": 3600.0}
+SENSELESS = {"temperature": 1.0, "max_chars": 12, "serve_kv_cache_mb": 32}
+"""What a model without any sense needs to bring its answers to an end."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_tiny_policy(tmp_path_factory.mktemp("user"), hidden=64, layers=1, positions=8192)
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    with folder_for_sockets("attune-") as folder, ray_session(ClusterConfig(), num_cpus=3, folder=Path(folder)):
+        yield
+
+
+def has_answered(user: LLMUserConfig) -> bool:
+    with suppress(ValueError):
+        check_endpoints(user, *first_question(user))
+        return True
+    return False
+
+
+@needs_vllm
+@pytest.mark.engine
+def test_a_killed_server_comes_back_at_its_address_while_the_other_answers(model, local_ray, caplog):
+    """Takes a minute: two servers start, and one of them twice."""
+    config = LLMUserConfig(serve=str(model), serve_engines=2, cache="off", **SENSELESS)
+    servers = ModelServers(config, ClusterConfig(), **PATIENCE)
+    try:
+        first, second = ({**vars(servers.user), "urls": [url]} for url in servers.user.urls)
+        first, second = (LLMUserConfig(**{name: given[name] for name in vars(config)}) for given in (first, second))
+        assert first.urls != second.urls and servers.user.model == str(model) and not servers.user.serve
+        assert has_answered(first) and has_answered(second)
+        processes = [psutil.Process(ray.get(actor.pid.remote())) for actor in servers.actors]
+        os.kill(processes[0].pid, signal.SIGKILL)
+        assert has_answered(second) and not has_answered(first)
+        deadline = time.monotonic() + 200.0
+        while not has_answered(first):
+            assert time.monotonic() < deadline
+            time.sleep(1.0)
+        assert servers.num_restarts == 1 and "restarted: its process ended with code -9" in caplog.text
+        processes += psutil.Process(ray.get(servers.actors[0].pid.remote())).children(recursive=True)
+    finally:
+        servers.close()
+    assert not psutil.wait_procs(processes, timeout=20.0)[1]
+
+
+@needs_vllm
+@pytest.mark.engine
+def test_a_server_that_cannot_start_says_why(model, local_ray):
+    config = LLMUserConfig(serve=str(model), serve_kv_cache_mb=1)
+    with pytest.raises(ValueError, match=r"^simulator\.serve must be a model that vLLM serves with these settings, got .*KV cache"):
+        ModelServers(config, ClusterConfig(), **PATIENCE)
+
+
+@needs_vllm
+@pytest.mark.engine
+def test_one_command_runs_policy_users_and_learner(model, tmp_path):
+    """Takes a minute: Ray, a server and a worker start."""
+    policy = save_tiny_policy(tmp_path / "policy", hidden=64, layers=1)
+    settings = {"runs": tmp_path, "name": "a", "policy.model": policy, "policy.engine": "hf", "rollout.max_turns": 2}
+    settings |= {"rollout.max_context": 1000, "budget.steps": 1, "evaluation.strictness": "[0.5]", "evaluation.during_scenarios": 2}
+    settings |= {"simulator.kind": "llm", "simulator.serve": model, "simulator.retries": 8, "simulator.cache": "off"}
+    settings |= {f"simulator.{name}": value for name, value in SENSELESS.items()}
+    settings |= {"probe.num_dialogues": 0, "evaluation.num_scenarios": 2, "evaluation.listener": "none"}
+    command = [sys.executable, "-m", "experiments", "smoke", *(f"{name}={value}" for name, value in settings.items())]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "smoke" / "a"
+    assert {line["error"] for line in read_lines(folder / DIALOGUES)} == {""}
+    saved = read_config(folder / CONFIG)["simulator"]
+    assert saved["serve"] == saved["model"] == str(model) and len(saved["urls"]) == 1
+    assert not [process for process in psutil.process_iter(["cmdline"]) if str(model) in (process.info["cmdline"] or [])]
+
+
+def config_of(model, **changes):
+    words = {"policy.engine": "hf", "simulator.kind": "llm", "simulator.serve": str(model), **changes}
+    return load("smoke", [f"{name}={value}" for name, value in words.items()])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"simulator.serve": "/none"}, r"simulator\.serve must be a folder that exists or a Hugging Face id"),
+        ({"simulator.serve_context": 9000}, r"simulator\.serve_context must be at most the 8192 tokens that .* is made for, got 9000"),
+        ({"simulator.serve_engines": 1000}, r"simulator\.serve_engines must be such that the servers fit into memory, got 1000"),
+    ],
+)
+def test_users_that_cannot_be_served_are_refused_before_anything_starts(model, changes, sentence, monkeypatch):
+    monkeypatch.setattr("experiments.preflight.importlib.util.find_spec", lambda name: name)
+    with pytest.raises(ConfigError, match=sentence):
+        check_needs(config_of(model, **changes))
+
+
+def test_without_vllm_no_user_is_served(model, monkeypatch):
+    monkeypatch.setattr("experiments.preflight.importlib.util.find_spec", lambda name: None if name == "vllm" else name)
+    with pytest.raises(ConfigError, match=r"simulator\.serve must be empty where vLLM is not installed, got .*; pip install -r"):
+        check_needs(config_of(model))
+
+
+def test_settings_of_servers_that_contradict_each_other_are_refused():
+    with pytest.raises(ValueError, match=r"simulator\.urls must be unset with simulator\.serve"):
+        LLMUserConfig(serve="m", urls=["http://10.0.0.1:8000/v1"])
+    with pytest.raises(ValueError, match=r"simulator\.serve_gpus must be a whole number above 1, got 1\.5"):
+        LLMUserConfig(serve="m", serve_gpus=1.5)
+    assert LLMUserConfig(serve="m").model == "m" and LLMUserConfig(serve="m", model="n").model == "n"
+
+
+def test_served_users_take_the_first_gpus_and_engines_the_rest(monkeypatch):
+    monkeypatch.setattr("policy.engine.factory.num_gpus", lambda: 3)
+    rollout, cluster, hf = RolloutConfig(num_engines=2), ClusterConfig(gpus_per_engine=0.5), EngineKind.HF
+    user = LLMUserConfig(serve="m", serve_engines=2, serve_gpus=1.0)
+    assert [(card.num_served, card.num_engines) for card in cards(rollout, cluster, user)] == [(1, 0), (1, 0), (0, 2)]
+    assert ray_needs(rollout, cluster, user) == {"num_cpus": 5, "num_gpus": 3}
+    check_capacity(rollout, EngineConfig(gpu_memory_share=0.4), cluster, user=user)
+    with pytest.raises(ValueError, match=r"num_engines=2 and simulator\.serve_engines=3 of 1 GPUs fit on this machine's 3 GPUs"):
+        check_capacity(rollout, EngineConfig(), cluster, user=replace(user, serve_engines=3))
+    half = replace(user, serve_engines=1, serve_gpus=0.5)
+    with pytest.raises(ValueError, match=r"simulator\.serve_gpu_memory_share must leave an engine and the learner on cuda room"):
+        check_capacity(rollout, EngineConfig(gpu_memory_share=0.4), cluster, learner_device="cuda", user=half)
+    check_capacity(rollout, EngineConfig(gpu_memory_share=0.4), cluster, user=replace(half, serve_gpu_memory_share=0.5))
+    check_capacity(rollout, EngineConfig(engine=hf), cluster, user=half)
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (
+            "INFO x\n(EngineCore pid=7) ERROR 11-29 [core.py:9] RuntimeError: no room\n(APIServer pid=1) RuntimeError: core failed\n",
+            "no room",
+        ),
+        ("Killed\n", "its process ended with code 3"),
+    ],
+)
+def test_the_reason_is_the_first_error_that_the_server_printed(output, why):
+    assert why_ended(output, 3) == why
