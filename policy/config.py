@@ -209,7 +209,7 @@ class LearnerConfig:
     on, all on this machine. Same results but for rounding."""
     sharded: bool = False
     """Whether each rank keeps a part of the weights, gradients and moments and not all of them: room for larger models, and more to send.
-    Not with adapters or a critic."""
+    Not with a critic that shares the policy's layers."""
 
     def __post_init__(self) -> None:
         if self.sharded and self.ranks == 1:

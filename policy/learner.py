@@ -18,12 +18,12 @@ from policy.algorithms.algorithms import Algorithm
 from policy.algorithms.critic import Critic
 from policy.batch import Batch
 from policy.config import LearnerConfig
-from policy.lora import adapter_parameters, merged_parameters
+from policy.lora import adapter_parameters, merged_parameters, merged_state
 from policy.metrics import TokenMeans, TokenTrace, why_not_finite
 from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
 from policy.process import choose_kernels
 from policy.ranks import Ranks
-from policy.shards import SCORE, optimizer_parts, reshard, shard, whole, whole_optimizer, whole_state
+from policy.shards import SCORE, optimizer_parts, part, reshard, shard, whole, whole_optimizer, whole_state
 
 METRICS = (
     "actor/pg_loss",
@@ -103,11 +103,12 @@ class Learner:
         if config.device == "cpu":
             choose_kernels(self.model)
         if self._ranks.sharded:
-            assert not adapters and critic is None, "adapters and critics are not sharded"
             for each in filter(None, (self.model, self.reference)):
                 shard(each, num_ranks=self._ranks.size, device=config.device)
-        trained = adapters or list(self.model.parameters())
-        self.optimizer = torch.optim.AdamW(trained, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
+        self._trained = [each for each in self.model.parameters() if each.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self._trained, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+        )
         self.policy_version = 0
         """Names the weights: +1 with each update that changed them."""
         self.num_steps, self.num_skipped, self._skipped_in_a_row = 0, 0, 0  # optimiser steps taken, and skipped as not finite
@@ -338,7 +339,7 @@ class Learner:
         Args:
             keep: False where this rank only helps another to it.
         """
-        return whole_state(self.model, keep=keep) if self._ranks.sharded else None
+        return whole_state(merged_state(self.model) or self.model.state_dict(), keep=keep) if self._ranks.sharded else None
 
     def state_dict(self, *, keep: bool = True) -> dict[str, Any]:
         """Everything that adapts besides the weights, but with the adapters; its tensors are live, so write them before the next update.
@@ -359,9 +360,9 @@ class Learner:
             "torch_rng": torch.get_rng_state(),
         }
         if self.critic is not None:
-            state["critic"] = self.critic.state_dict()
+            state["critic"] = self.critic.state_dict(keep=keep)
         if adapters := adapter_parameters(self.model):
-            state["adapters"] = {name: parameter.detach() for name, parameter in adapters.items()}
+            state["adapters"] = {name: whole(parameter.detach()) for name, parameter in adapters.items()}
         if self.model.device.type == "cuda":
             state["cuda_rng"] = torch.cuda.get_rng_state(self.config.device)
         return state
@@ -375,11 +376,11 @@ class Learner:
             self.critic.load_state_dict(state["critic"])
         with torch.no_grad():
             for name, parameter in adapter_parameters(self.model).items():
-                parameter.copy_(state["adapters"][name])
+                parameter.copy_(part(state["adapters"][name], parameter))
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
         of_optimizer = state["optimizer"]
-        self.optimizer.load_state_dict(optimizer_parts(of_optimizer, self.model.parameters()) if self._ranks.sharded else of_optimizer)
+        self.optimizer.load_state_dict(optimizer_parts(of_optimizer, self._trained) if self._ranks.sharded else of_optimizer)
         self._order.set_state(state["order_rng"])
         torch.set_rng_state(state["torch_rng"])
         if "cuda_rng" in state and self.model.device.type == "cuda":

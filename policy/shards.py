@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MethodType
 from typing import Any
 
@@ -26,14 +26,24 @@ SCORE = "attune_score"
 def shard(model: PreTrainedModel, *, num_ranks: int, device: str) -> None:
     """Leaves this rank its part of each parameter, on its device. Gradients become sums over all ranks.
 
-    Each layer is a unit and the rest another, where a tied pair stays together.
-
     Raises:
         ValueError: the model has no layers that can be told apart.
     """
+    shard_units(model, layers_of(model), num_ranks=num_ranks, device=device)
+    setattr(model, SCORE, MethodType(_score, model))
+    register_fsdp_forward_method(model, SCORE)
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of a transformer; a ValueError where they cannot be told apart."""
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(f"learner.sharded must be false for a {type(model).__name__}, got true; it has no layers that can be told apart")
+    return list(layers)
+
+
+def shard_units(model: nn.Module, layers: Sequence[nn.Module], *, num_ranks: int, device: str) -> None:
+    """The same for a module that is only called. Each layer is a unit and the rest another, where a tied pair stays together."""
     mesh = init_device_mesh(torch.device(device).type, (num_ranks,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)
@@ -43,8 +53,6 @@ def shard(model: PreTrainedModel, *, num_ranks: int, device: str) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)  # the denominator is of all rows, so the mean over ranks is not wanted
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
-    setattr(model, SCORE, MethodType(_score, model))
-    register_fsdp_forward_method(model, SCORE)
 
 
 def _score(model: PreTrainedModel, *tensors: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -64,9 +72,9 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
-    """The state that `save_pretrained` writes, on the CPU; without `keep` this rank only helps the others to theirs."""
-    return {name: _copied(tensor, keep=keep) for name, tensor in model.state_dict().items()}
+def whole_state(state: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """A model's state, whole and on the CPU; without `keep` this rank only helps the others to theirs."""
+    return {name: _copied(tensor, keep=keep) for name, tensor in state.items()}
 
 
 def whole_optimizer(state: Mapping[str, Any], *, keep: bool) -> dict[str, Any]:
@@ -80,12 +88,24 @@ def _copied(tensor: Tensor, *, keep: bool) -> Tensor:
     return found.to("cpu", copy=True) if keep else torch.empty(0)
 
 
+def part(value: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of a whole tensor, if it holds a part of `like`."""
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements) if isinstance(like, DTensor) else value
+
+
+@torch.no_grad()
+def load_parts(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Takes this rank's part of each tensor of `whole_state`."""
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(part(state[name], tensor))
+
+
 def optimizer_parts(state: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> dict[str, Any]:
     """This rank's part of `whole_optimizer`."""
     by_number = dict(enumerate(parameters))
 
-    def part(value: Tensor, like: Any) -> Tensor:
-        return distribute_tensor(value.to(like.device), like.device_mesh, like.placements) if value.dim() else value.clone()
+    def of(value: Tensor, number: int) -> Tensor:
+        return part(value, by_number[number]) if value.dim() else value.clone()
 
-    parts = {number: {name: part(value, by_number[number]) for name, value in each.items()} for number, each in state["state"].items()}
+    parts = {number: {name: of(value, number) for name, value in each.items()} for number, each in state["state"].items()}
     return {**state, "state": parts}

@@ -70,5 +70,5 @@ def test_more_ranks_than_cores_and_shards_without_ranks_are_refused() -> None:
         check_needs(load("adaptive_curriculum", ["learner.ranks=1000"]))
     with pytest.raises(ConfigError, match=r"learner\.sharded must be false with learner\.ranks=1"):
         load("adaptive_curriculum", ["learner.sharded=true"])
-    with pytest.raises(ConfigError, match=r"learner\.sharded must be false with policy\.lora\.rank above 0 and with algorithm\.kind=ppo"):
-        load("adaptive_curriculum", ["learner.sharded=true", "learner.ranks=2", "algorithm.kind=ppo"])
+    with pytest.raises(ConfigError, match=r"learner\.sharded must be false with algorithm\.critic=shared"):
+        load("adaptive_curriculum", ["learner.sharded=true", "learner.ranks=2", "algorithm.kind=ppo", "algorithm.critic=shared"])

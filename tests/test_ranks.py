@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import multiprocessing
 import os
@@ -25,10 +26,11 @@ from policy.algorithms.algorithms import ALGORITHMS
 from policy.algorithms.critic import Critic
 from policy.batch import Batch
 from policy.checkpoint import load_checkpoint, save_checkpoint
-from policy.config import ALGORITHM_CONFIGS, ClusterConfig, CriticKind, LearnerConfig
+from policy.config import ALGORITHM_CONFIGS, ClusterConfig, CriticKind, LearnerConfig, LoraConfig
 from policy.files import OwnFolder
 from policy.learner import Learner
 from policy.learner_group import LearnerGroup
+from policy.lora import add_adapters
 from policy.model import load_model
 from policy.ranks import Ranks
 from policy.rollout.worker_group import ray_session
@@ -44,9 +46,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "Clip-Cov": ("rloo", {"policy_loss": "clip_cov"}, SEVERAL_STEPS),
     "critic": ("ppo", {"critic_warmup_steps": 1}, SEVERAL_STEPS),
     "shared critic": ("ppo", {"critic": "shared", "critic_warmup_steps": 0}, {}),
+    **({"adapters": ("grpo", {"kl_coef": 0.1}, SEVERAL_STEPS)} if importlib.util.find_spec("peft") else {}),
 }
 """Kind and settings of the algorithm, and settings of the learner."""
-SHARDED = [case for case, (kind, _, _) in CASES.items() if kind != "ppo"]
+SHARDED = [case for case in CASES if case != "shared critic"]
 SIZES = (3, 2)
 TIMED = ("timing_s/", "perf/")
 
@@ -56,6 +59,8 @@ def build(case: str, ranks: Ranks) -> Learner:
     algorithm = ALGORITHMS[kind](ALGORITHM_CONFIGS[kind](**settings))
     own = LearnerConfig(lr=1e-3, micro_batch_rows=2, max_grad_norm=0.7, recompute_logprobs=True, ranks=ranks.size, **of_learner)
     model, critic = tiny_model(tied=case == "token mean"), None
+    if case == "adapters":
+        model = add_adapters(model, LoraConfig(rank=3), seed=2)
     if algorithm.needs_critic:
         is_shared = algorithm.config.critic is CriticKind.SHARED
         critic = Critic(algorithm.config, own, model if is_shared else tiny_model(), ranks)
@@ -84,13 +89,13 @@ def play(case: str, ranks: Ranks) -> dict[str, Any]:
     learner = build(case, ranks)
     metrics = [update(learner, random_batch(seed=0))]
     # During a critic's warm-up the policy has none.
-    grads = [parameter.grad for parameter in learner.model.parameters()]
+    grads = [parameter.grad for parameter in learner.model.parameters() if parameter.requires_grad]
     gradient = torch.cat([whole(each).flatten() for each in grads]) if learner.num_steps else torch.zeros(1)
     metrics += [update(learner, batch) for batch in (random_batch(seed=1), few_rows(), nothing_to_train())]
     found = {"metrics": metrics, "gradient": gradient, "weights": weights_of(learner), "state": deepcopy(learner.state_dict())}
     if learner.critic is not None:
         own = [*learner.critic._own.parameters()]
-        found["critic"] = torch.cat([each.detach().flatten() for each in own] + [each.grad.flatten() for each in own])
+        found["critic"] = torch.cat([whole(each.detach()).flatten() for each in own] + [whole(each.grad).flatten() for each in own])
     again = build(case, ranks)
     load(again, learner, found["state"])
     for each in (learner, again):

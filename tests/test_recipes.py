@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def test_a_recipe_trains_for_two_steps(recipe: str, arm: str, tmp_path: Path, mo
             words.append("simulator.listener=rule")  # the encoder is tested by itself
         sweep = load_sweep(recipe, words)
         config = sweep.config(Cell(arm, sweep.seeds[0]))
+        config.learner = replace(config.learner, device="cpu", ranks=1, sharded=False)  # arms may set their own
         components, recorder = components_in_process(config), Recorded()
         try:
             run = TrainingRun(config, components, recorder, RunState())

@@ -39,10 +39,11 @@ from experiments.errors import ConfigError, refusing
 from experiments.evaluation import summarise_second
 from experiments.preflight import check_writable
 from experiments.recorder import cut_back, dialogue_record
-from experiments.run_folder import git_commit, versions
+from experiments.run_folder import git_commit
 from experiments.run_lock import Interruption, begin, check_no_writer, only_writer
 from experiments.second_listener import Choice, SecondListener, other_listener, second_user, too_many_unheard
 from experiments.tasks import EvaluationTask, grid_tasks, spread
+from policy.versions import versions
 from simulator.dialogue import Counts, Outcome, UserSimulator
 from simulator.files import ExitCode, ended, jsonable, write_whole
 from simulator.listener import ListenerKind, Register

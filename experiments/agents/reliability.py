@@ -37,7 +37,8 @@ from experiments.agents.players import ModelSettings, ServerAgent, SilentAgent, 
 from experiments.agents.questions import Condition, Messages, Question, Verdict, Verdicts, questions_hash, read_questions
 from experiments.agents.scores import mean, ratio
 from experiments.errors import ConfigError, refusing
-from experiments.run_folder import git_commit, versions
+from experiments.run_folder import git_commit
+from policy.versions import versions
 from simulator.files import ExitCode, ended, jsonable, write_whole
 from simulator.llm.client import HELLO, check_endpoints
 

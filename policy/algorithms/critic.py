@@ -19,6 +19,7 @@ from policy.config import CriticKind, LearnerConfig, PpoConfig
 from policy.metrics import TokenMeans, why_not_finite
 from policy.model import recompute_layers, token_states
 from policy.ranks import Ranks
+from policy.shards import layers_of, load_parts, optimizer_parts, reshard, shard_units, whole, whole_optimizer, whole_state
 
 METRICS = (
     "critic/vf_loss",
@@ -43,7 +44,10 @@ class Critic:
 
     def __init__(self, config: PpoConfig, learner: LearnerConfig, model: PreTrainedModel, ranks: Ranks | None = None) -> None:
         self.config, self._learner, self._ranks = config, learner, ranks or Ranks()
-        self.trunk = model.base_model.to(learner.device)
+        is_sharded = self._ranks.sharded
+        assert not (is_sharded and config.critic is CriticKind.SHARED), "a shared critic is not sharded"
+        # A sharded one moves to the device part by part.
+        self.trunk = model.base_model.to("cpu" if is_sharded else learner.device)
         self.head = nn.Linear(model.config.get_text_config().hidden_size, 1, device=learner.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -52,6 +56,9 @@ class Critic:
             own["trunk"] = self.trunk.eval().requires_grad_(True)
             if learner.gradient_checkpointing:
                 recompute_layers(self.trunk)
+            if is_sharded:
+                for module, layers in ((self.trunk, layers_of(self.trunk)), (self.head, [])):
+                    shard_units(module, layers, num_ranks=self._ranks.size, device=learner.device)
         self._own = nn.ModuleDict(own)
         self.optimizer = torch.optim.AdamW(
             self._own.parameters(), lr=config.critic_lr, betas=(learner.beta1, learner.beta2), weight_decay=learner.weight_decay
@@ -68,10 +75,12 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """Expected returns before each trained token; [B, T] float32 on the CPU, 0 outside the loss mask."""
         values_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R, _ in self._ranks.share(batch.micro_batches(self._learner)):  # never sharded
+        for rows_R, counts in self._ranks.share(batch.micro_batches(self._learner)):
             mask_RT = batch.rows(rows_R).loss_mask_BT
             values_N = self._values_N(batch.rows(rows_R).to(self._learner.device)).cpu()
-            values_BT[rows_R, : mask_RT.shape[1]] = torch.zeros(mask_RT.shape).masked_scatter(mask_RT, values_N)
+            if counts:
+                values_BT[rows_R, : mask_RT.shape[1]] = torch.zeros(mask_RT.shape).masked_scatter(mask_RT, values_N)
+        reshard(self._own)
         self._ranks.sum([values_BT])
         return values_BT
 
@@ -95,11 +104,14 @@ class Critic:
         assert batch.returns_BT is not None and batch.values_BT is not None, "a critic needs values and returns"
         began, loss, clip, own_means = time.perf_counter(), 0.0, self.config.value_clip, TokenMeans()
         self.optimizer.zero_grad(set_to_none=True)
-        for rows_R, _ in self._ranks.share(batch.micro_batches(self._learner)):  # never sharded
+        for rows_R, counts in self._ranks.share(batch.micro_batches(self._learner)):
             micro = batch.rows(rows_R).to(self._learner.device)
             assert micro.returns_BT is not None and micro.values_BT is not None
             old_N, returns_N = micro.values_BT[micro.loss_mask_BT], micro.returns_BT[micro.loss_mask_BT]
             values_N = self._values_N(micro)
+            if not counts:
+                (0.0 * values_N.sum()).backward()
+                continue
             losses_N = plain_N = (values_N - returns_N).square() / 2
             if clip > 0:
                 losses_N = plain_N.maximum((values_N.clamp(old_N - clip, old_N + clip) - returns_N).square() / 2)
@@ -115,12 +127,13 @@ class Critic:
             loss += of_rank
             self._means.merge(found)
         self._seconds += time.perf_counter() - began
-        self._total_norm = nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None])
+        self._total_norm = whole(nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None]))
         self._grad_norms.append(grad_norm := float(self._total_norm))
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return ""
         columns = {"critic's value before the update": batch.values_BT, "return": batch.returns_BT}
-        reason = why_not_finite(batch, columns, ((name, parameter.grad) for name, parameter in self._own.named_parameters()))
+        gradients = ((name, each.grad if each.grad is None else whole(each.grad)) for name, each in self._own.named_parameters())
+        reason = why_not_finite(batch, columns, gradients)
         return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
 
     def step(self) -> None:
@@ -153,19 +166,24 @@ class Critic:
         self._means, self._grad_norms, self._seconds = TokenMeans(), [], 0.0
         return metrics
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that adapts, weights included: the policy's folder holds none of them. Tensors are live."""
+    def state_dict(self, *, keep: bool = True) -> dict[str, Any]:
+        """Everything that adapts, weights included: the policy's folder holds none of them. Tensors are live.
+
+        Args:
+            keep: of a sharded one, False where this rank only helps another to it; all ranks must ask.
+        """
+        optimizer, is_sharded = self.optimizer.state_dict(), self._ranks.sharded
         return {
             "kind": self.config.critic.value,
             "num_updates": self.num_updates,
-            "weights": self._own.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "weights": whole_state(self._own.state_dict(), keep=keep) if is_sharded else self._own.state_dict(),
+            "optimizer": whole_optimizer(optimizer, keep=keep) if is_sharded else optimizer,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores `state_dict()`; a ValueError refuses that of a critic of another kind."""
         if state["kind"] != self.config.critic.value:
             raise ValueError(f"algorithm.critic must be {state['kind']} as in the checkpoint, got {self.config.critic.value}")
-        self._own.load_state_dict(state["weights"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_parts(self._own, state["weights"])
+        self.optimizer.load_state_dict(optimizer_parts(state["optimizer"], self._own.parameters()))
         self.num_updates = state["num_updates"]

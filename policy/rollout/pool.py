@@ -21,6 +21,7 @@ from policy.files import folder_for_sockets
 from policy.rollout.dialogue import Rollout, RolloutGroup, SamplingOverrides, Task, is_the_engines
 from policy.rollout.worker import ENGINE_BUSY_S, Scenarios
 from policy.rollout.worker_group import WorkerGroup, WorkerLostError, ray_session
+from policy.versions import to_compare
 from simulator.dialogue import Outcome, UserSimulator
 from simulator.reward import Shares
 
@@ -117,7 +118,7 @@ class RolloutPool:
         self._counts = DialogueCounts()
         self._rollout_s, self._busy_since = 0.0, 0.0
         build = {"model_folder": Path(model_folder).absolute(), "user_factory": user_factory, "scenarios": scenarios, "seed": seed}
-        build |= {"system_prompt": system_prompt, "reward_terms": reward_terms}
+        build |= {"system_prompt": system_prompt, "reward_terms": reward_terms, "versions": to_compare()}
         self._folder = folder_for_sockets("attune-")
         self._opened = contextlib.ExitStack()  # closed in the opposite order
         self._opened.callback(self._folder.cleanup)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from policy.engine.weights import WeightAck, WeightUpdate, check_acks
 from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutContext, RolloutGroup, SamplingOverrides, Task, roll_out_group, sampling_seed
 from policy.rollout.outage import Outage
+from policy.versions import check_same
 from simulator.dialogue import Counts, UserSimulator
 from simulator.reward import Shares
 from simulator.scenario import Scenario
@@ -31,7 +32,11 @@ class Scenarios(Protocol):
 
 
 class RolloutWorker:
-    """Rolls out whole groups; each dialogue goes on as soon as its own turn is done. Arguments as of `RolloutPool`."""
+    """Rolls out whole groups; each dialogue goes on as soon as its own turn is done. Arguments as of `RolloutPool`.
+
+    Args:
+        versions: of the driver's packages and code, which this machine must have, too.
+    """
 
     def __init__(
         self,
@@ -44,7 +49,9 @@ class RolloutWorker:
         seed: int,
         system_prompt: str,
         reward_terms: Shares = (),
+        versions: Mapping[str, str] | None = None,
     ) -> None:
+        self._versions = versions or {}
         self._config, self._engine_config, self._model_folder = config, engine_config, model_folder
         self._make_user, self._make_scenarios = user_factory, scenarios
         self._salt = sampling_seed(seed, 0, 0)
@@ -53,6 +60,7 @@ class RolloutWorker:
 
     async def start(self, weights: WeightUpdate | None = None) -> str:
         """Builds everything and waits until the engine answers; returns the kind of engine, which holds these weights if there are some."""
+        check_same(self._versions)
         config = self._engine_config
         self._engine = await asyncio.to_thread(make_engine, config, self._model_folder, max_context=self._config.max_context)
         self._scenarios, self._outage = self._make_scenarios(), Outage(self._config.outage_s)

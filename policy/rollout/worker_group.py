@@ -22,6 +22,7 @@ from typing import Any
 import ray
 from ray._common.network_utils import is_localhost
 from ray._private import ray_constants
+from ray._private.services import get_ray_address_from_environment
 
 from policy.config import ClusterConfig, EngineConfig, RolloutConfig, require_plain_python
 from policy.engine.engine import EngineError
@@ -258,13 +259,14 @@ def ray_session(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    spans_machines = bool(cluster.address) and not is_localhost(cluster.address.rpartition(":")[0])
+    address = get_ray_address_from_environment("auto", None) if cluster.address == "auto" else cluster.address
+    spans_machines = bool(address) and not is_localhost(address.rpartition(":")[0])
     # Otherwise Ray replaces a loopback address by that of the network interface, and listens there.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(spans_machines))
     ray_constants.ENABLE_RAY_CLUSTER = spans_machines
     if cluster.address:
         try:
-            ray.init(address=cluster.address, **quiet)
+            ray.init(address=address, **quiet)
         except ConnectionError as error:
             remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
             raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error

@@ -28,7 +28,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from experiments.benchmarks.figures import Figure, make_task, repeated
-from experiments.run_folder import git_commit, versions
+from experiments.run_folder import git_commit
 from policy.algorithms.algorithms import Grpo
 from policy.batch import Batch, collate
 from policy.config import EngineConfig, EngineDtype, EngineKind, GrpoConfig, LearnerConfig
@@ -38,6 +38,7 @@ from policy.learner import Learner
 from policy.prior import PriorConfig
 from policy.prior.prior import build_tokenizer
 from policy.rollout.dialogue import Rollout, RolloutGroup
+from policy.versions import versions
 from simulator.dialogue import Dialogue, Outcome
 from simulator.files import ExitCode, write_whole
 from simulator.options import at_least, finite
