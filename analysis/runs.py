@@ -32,6 +32,7 @@ OF_A_MACHINE = (
     *(f"simulator.{name}" for name in DECIDE_NOTHING),
     *(f"{group}.server.{name}" for group in ("simulator", "evaluation") for name in DECIDE_NOTHING),
     *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s", "policy.gpu_memory_share"),
+    "policy.sleep",
     *("learner.micro_batch_", "learner.logit_chunk_mb", "learner.gradient_checkpointing", "learner.ranks", "learner.sharded"),
     *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
 )

@@ -219,6 +219,10 @@ class ExperimentConfig:
                 f"policy.prior.thinking must be policy.thinking={policy.thinking}, got {policy.prior.thinking}; leave it unset"
             )
         algorithm.require(learner)
+        if policy.sleep and rollout.max_staleness:
+            raise ValueError(
+                f"policy.sleep must be false with rollout.max_staleness={rollout.max_staleness}, got true: engines roll out during updates"
+            )
         if learner.sharded and getattr(algorithm, "critic", None) is CriticKind.SHARED:
             raise ValueError("learner.sharded must be false with algorithm.critic=shared, got true")
         teacher: Any = TEACHERS[self.teacher.kind][1]

@@ -180,9 +180,11 @@ def learner_memory(config: ExperimentConfig) -> tuple[dict[str, int], int, str] 
     where = f"on each of {learner.ranks} cards" if learner.ranks > 1 else f"on {learner.device}"
     user = served_by_run(config.simulator)
     card = card_of(learner.device, config.rollout, config.cluster, user)
-    taken = card.num_engines * policy.gpu_memory_share + (card.num_served * user.serve_gpu_memory_share if user else 0.0)
+    taken = card.num_served * user.serve_gpu_memory_share if user else 0.0
+    # vLLM's own context stays while it sleeps.
+    taken += 0.05 if policy.sleep else card.num_engines * policy.gpu_memory_share
     total = gpu_bytes(learner.device)
-    return (parts, int(total * (1.0 - taken)), where) if total else None
+    return (parts, int(total * (1.0 - taken)), where + " while engines sleep" * policy.sleep) if total else None
 
 
 def check_memory(config: ExperimentConfig) -> None:
@@ -194,6 +196,15 @@ def check_memory(config: ExperimentConfig) -> None:
         shards = "" if config.learner.device == "cpu" else "set learner.sharded=true with more learner.ranks, "
         remedy = f"{shards}train adapters (policy.lora.rank) or take a smaller model"
         raise ConfigError(f"policy.model must fit, got a learner that needs {in_words(parts, free=free, where=where)}; {remedy}")
+    if config.policy.sleep:
+        kept = {name: number for name, number in parts.items() if name in ("weights", "optimiser", "reference", "critic")}
+        share = card_of(config.learner.device, config.rollout, config.cluster).num_engines * config.policy.gpu_memory_share
+        awake = int(gpu_bytes(config.learner.device) * (0.95 - share))
+        if sum(kept.values()) > awake:
+            raise ConfigError(
+                f"policy.gpu_memory_share must leave the learner what it keeps while engines are awake, got "
+                f"{config.policy.gpu_memory_share:g}; it keeps {in_words(kept, free=awake, where='beside them')}"
+            )
 
 
 def check_teacher(config: ExperimentConfig) -> None:

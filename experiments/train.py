@@ -80,6 +80,8 @@ class TrainingRun:
         started = time.monotonic()
         data = self.roll_out(step)
         rolled_out = time.monotonic()
+        if config.policy.sleep:
+            components.pool.sleep()
         try:
             components.teacher.observe([*data.outcomes, *data.probes])  # every group, before any filter
             components.errors.observe(data.groups)

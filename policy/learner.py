@@ -320,7 +320,10 @@ class Learner:
         return logprobs_N.tolist()
 
     def give_back_memory(self) -> None:
-        """Frees memory that an update left reserved on its GPU, for an engine of the same card that restarts."""
+        """Frees memory that an update left reserved on its GPU, for engines of the same card that restart or wake."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
         if self.model.device.type == "cuda":
             with torch.cuda.device(self.model.device):
                 torch.cuda.empty_cache()

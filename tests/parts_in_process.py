@@ -60,6 +60,9 @@ class InProcessPool:
         check_acks([self.ask(self.worker.load_weights(packed))], packed)
         self.sent.append(version)
 
+    def sleep(self):
+        self.ask(self.worker.sleep())
+
     def score(self, token_ids):
         return [self.ask(self.worker.score(list(token_ids)))]
 

@@ -191,6 +191,16 @@ def test_a_reply_under_way_is_finished_with_the_weights_that_began_it_and_no_cac
     assert apart(second.logprobs, logprobs_of(new, PROMPT * 3, second.token_ids)) < 1e-5
 
 
+def test_an_engine_that_slept_wakes_with_the_new_weights(engine, folder):
+    model = load(folder)
+    asyncio.run(engine.sleep())
+    model.model.norm.weight.mul_(3)
+    send(engine, model, 1)
+    (reply,) = sample(engine, seeds=[0])
+    assert reply.policy_version == 1 and apart(reply.logprobs, logprobs_of(model, PROMPT, reply.token_ids)) < 1e-5
+    send(engine, load(folder), 0)
+
+
 def test_weights_that_miss_a_parameter_are_refused_and_nothing_changes(engine, folder):
     before, named = asyncio.run(engine.score(PROMPT)), list(load(folder).named_parameters())
     for missing in (named[0], named[-1]):

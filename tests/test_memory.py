@@ -11,7 +11,7 @@ from policy_factories import VOCABULARY, tiny_model, tiny_tokenizer
 from experiments.__main__ import plan
 from experiments.config import load
 from experiments.errors import ConfigError
-from experiments.preflight import check_memory, check_needs
+from experiments.preflight import check_memory, check_needs, learner_memory
 from policy.config import LearnerConfig
 from policy.memory import ModelSize, learner_bytes
 
@@ -63,6 +63,19 @@ def test_a_dry_run_says_what_the_learner_needs_and_too_much_is_refused(monkeypat
     monkeypatch.setattr("experiments.preflight.free_bytes", lambda: 20 << 20)
     with pytest.raises(ConfigError, match=r"policy\.model must fit, got a learner that needs about .* of 0 free on this machine: weights"):
         check_memory(config)
+
+
+def test_what_the_learner_keeps_must_stand_beside_awake_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.preflight.gpu_bytes", lambda device: 200 << 20)
+    words = ["policy.sleep=true", "cluster.gpus_per_engine=1", "learner.device=cuda", "rollout.num_engines=1", "learner.micro_batch_rows=1"]
+    config = load("adaptive_curriculum", [*words, "policy.gpu_memory_share=0.6"])
+    found = learner_memory(config)
+    assert found is not None and found[1:] == (190 << 20, "on cuda while engines sleep")
+    check_memory(config)
+    with pytest.raises(ConfigError, match=r"policy\.gpu_memory_share must leave the learner .*, got 0\.9; it keeps about 0\.0 GiB"):
+        check_memory(load("adaptive_curriculum", [*words, "policy.gpu_memory_share=0.9"]))
+    with pytest.raises(ConfigError, match=r"policy\.sleep must be false with rollout\.max_staleness=1, got true"):
+        load("adaptive_curriculum", [*words, "rollout.max_staleness=1"])
 
 
 def test_more_ranks_than_cores_and_shards_without_ranks_are_refused() -> None:

@@ -128,13 +128,21 @@ def test_a_callback_acts_between_the_update_and_the_engines(training, monkeypatc
     torch.testing.assert_close(weights_of(shrunk), 0.75 * weights_of(plain))
 
 
-@pytest.mark.parametrize(("where", "expected"), [((), ["trained", "sent"]), (("cluster.address=auto",), ["trained", "freed", "sent"])])
+ORDER = [
+    ((), ["trained", "sent"]),
+    (("cluster.address=auto",), ["trained", "freed", "sent"]),
+    (("policy.sleep=true",), ["slept", "trained", "sent"]),
+]
+
+
+@pytest.mark.parametrize(("where", "expected"), ORDER)
 def test_memory_is_freed_before_weights_are_sent_where_engines_may_share_the_gpu(training, where, expected, monkeypatch):
     run, order = training(*where), []
     for owner, method, name in (
         (run.components.learner, "update", "trained"),
         (run.components.learner, "give_back_memory", "freed"),
         (run.components.pool, "load_weights", "sent"),
+        (run.components.pool, "sleep", "slept"),
     ):
         call = getattr(owner, method)
         monkeypatch.setattr(owner, method, lambda *a, call=call, name=name, **k: (order.append(name), call(*a, **k))[1])

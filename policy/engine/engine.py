@@ -155,6 +155,10 @@ class Engine(abc.ABC):
 
         return await self._in_time(load, "take new weights")
 
+    async def sleep(self) -> None:
+        """Gives up the memory of weights and cache until `load_weights`; nothing may be asked before."""
+        await self._in_time(self._sleep, "give up its memory")
+
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprob of every token but the first, given those before it: nats, at temperature 1, over the full vocabulary."""
         return await self._in_time(lambda: self._score(token_ids), "score a dialogue")
@@ -191,7 +195,10 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _load(self, weights: WeightUpdate) -> int:
-        """Replaces all weights; returns the checksum of those that it took."""
+        """Replaces all weights, after sleep too; returns the checksum of those that it took."""
+
+    @abc.abstractmethod
+    def _sleep(self) -> None: ...
 
     @abc.abstractmethod
     def _score(self, token_ids: Sequence[int]) -> list[float]: ...

@@ -106,6 +106,8 @@ def check_capacity(
             "cluster.gpus_per_engine must be above 0 where vLLM is installed for GPUs, got 0: every engine would take the first one; "
             "begin with the experiment own_model, or install for the CPU by `make setup ACCELERATOR=cpu`"
         )
+    if engine.sleep and not gpus:
+        raise ValueError("policy.sleep must be false with cluster.gpus_per_engine=0, got true: only a GPU's memory is given up")
     if engine.tensor_parallel > 1 and 0 < gpus < engine.tensor_parallel:
         raise ValueError(f"cluster.gpus_per_engine must be at least policy.tensor_parallel={engine.tensor_parallel}, got {gpus:g}")
     if user and not user.serve_gpus and vllm_is_for_gpus():
@@ -121,7 +123,9 @@ def check_capacity(
         )
     engine_share, served_share = engine.gpu_memory_share if may_be_vllm else 0.0, user.serve_gpu_memory_share if user else 0.0
     for number, card in enumerate(taken):
-        has_learner = not cluster.address and learner_device != "cpu" and gpu_number(learner_device) == number
+        # While engines sleep a learner has the card; what it keeps beside them is known with the model (`check_memory`).
+        is_shared = not (cluster.address or engine.sleep)
+        has_learner = is_shared and learner_device != "cpu" and gpu_number(learner_device) == number
         # CUDA takes 5 % of a card. A learner's need depends on its model, but with less than a tenth none starts.
         most, num = 0.9 if has_learner else 0.95, card.num_engines
         filled = num * engine_share + card.num_served * served_share

@@ -85,11 +85,17 @@ class HFEngine(Engine):
 
     @torch.no_grad()
     def _load(self, weights: WeightUpdate) -> int:
+        self._model.to(self._device)
         parameters, tensors = dict(self._model.named_parameters()), CheckedTensors(weights)
         for name, tensor in tensors:
             if name in parameters:  # else it is a tied head
                 parameters[name].copy_(tensor)
         return tensors.checksum
+
+    def _sleep(self) -> None:
+        self._model.to("cpu")
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @torch.inference_mode()
     def _score(self, token_ids: Sequence[int]) -> list[float]:

@@ -105,6 +105,7 @@ class VLLMEngine(Engine):
         if not on_cpu:
             # vLLM wants a share of the card free even where the cache has a size, and does not hold itself to it.
             arguments["gpu_memory_utilization"] = config.gpu_memory_share or 0.01
+            arguments["enable_sleep_mode"] = config.sleep
         else:
             # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
             arguments |= {"enforce_eager": True, "enable_chunked_prefill": False}
@@ -162,6 +163,8 @@ class VLLMEngine(Engine):
         return self._parameter_names
 
     def _load(self, weights: WeightUpdate) -> int:
+        if self._engine.is_sleeping():
+            self._engine.wake_up(["weights"])  # its room, to be filled; the cache follows, so that both do not peak together
         with contextlib.ExitStack() as until_taken:
             reachable: WeightUpdate | bytes = weights
             if self._config.engine_process:
@@ -173,7 +176,12 @@ class VLLMEngine(Engine):
             taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": reachable})
         if len(set(taken)) > 1:
             raise RuntimeError(f"all {len(taken)} ranks of an engine must take in the same weights, got checksums that differ")
+        if self._engine.is_sleeping():
+            self._engine.wake_up(["kv_cache"])
         return taken[0]
+
+    def _sleep(self) -> None:
+        self._engine.sleep(level=2)  # new weights come, so the old ones need not be kept
 
     def _score(self, token_ids: Sequence[int]) -> list[float]:
         request = Request(prompt_ids=token_ids, sampling=Sampling(max_tokens=1), seed=0)

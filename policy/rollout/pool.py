@@ -194,6 +194,10 @@ class RolloutPool:
         """Puts new weights into every engine, between replies, and checks that all of them arrived everywhere (`WeightSync.send`)."""
         self._sync.send(named_tensors, version)
 
+    def sleep(self) -> None:
+        """Every engine gives up the memory of its weights and cache until the next `load_weights`; nothing may be under way."""
+        self.workers.ask("sleep")
+
     def score(self, token_ids: Sequence[int]) -> list[list[float]]:
         """Per engine, the logprob of every token but the first: nats, at temperature 1."""
         return self.workers.ask("score", list(token_ids))

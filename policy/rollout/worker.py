@@ -97,6 +97,9 @@ class RolloutWorker:
         async with self._one_at_a_time if self._config.deterministic else nullcontext():
             return await self._engine.load_weights(weights)
 
+    async def sleep(self) -> None:
+        await self._engine.sleep()
+
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         return await self._engine.score(token_ids)
 
