@@ -278,7 +278,7 @@ class Stoppable(Engine):
     def _reset_cache(self):
         """There is none."""
 
-    _stop = _reset_cache
+    _stop = _sleep = _reset_cache
 
 
 NO_WEIGHTS = PackedWeights(version=3, arrays={}, dtypes={}, checksum=0)

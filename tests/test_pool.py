@@ -277,7 +277,7 @@ def real_pool(folder):
 
 
 @pytest.mark.engine
-def test_a_pool_of_real_engines(folder):
+def test_a_pool_of_real_engines(folder, monkeypatch):
     """Agreement with the model, order, errors as data, evaluation, new weights, and a listener on loopback only.
 
     Takes 20 s: Ray and two vLLM engines start.
@@ -308,6 +308,13 @@ def test_a_pool_of_real_engines(folder):
         assert all(np.abs(np.subtract(scores, expected)).max() < 1e-5 for scores in pool.score(PROMPT))
         groups = roll_out(pool, tasks_of("plain", "plain"))
         assert versions(groups) == {(3, 3)} and mismatch(model, groups) < 1e-5
+
+        monkeypatch.setattr("policy.engine.weights.PIECE_BYTES", 4096)
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+        pool.load_weights(model.named_parameters(), 4)
+        expected = logprobs_of(model, PROMPT[:1], PROMPT[1:]).numpy()
+        assert all(np.abs(np.subtract(scores, expected)).max() < 1e-5 for scores in pool.score(PROMPT))
 
         this = psutil.Process()
         connections = [each for process in (this, *this.children(recursive=True)) for each in process.net_connections(kind="tcp")]

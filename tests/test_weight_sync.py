@@ -8,6 +8,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -91,6 +92,41 @@ def test_a_file_is_deleted_when_the_next_has_arrived(tmp_path):
         assert [path.name.rpartition("-")[2] for path in (tmp_path / "w").iterdir()] == [f"v{version:08d}.safetensors"]
     sync.close()
     assert list((tmp_path / "w").iterdir()) == []
+
+
+@pytest.mark.parametrize("transport", ["rpc", "file"])
+def test_weights_above_a_size_go_in_pieces_that_are_gone_when_the_next_have_arrived(transport, tmp_path, monkeypatch):
+    monkeypatch.setattr("policy.engine.weights.PIECE_BYTES", 10)
+    whole, received, stored = pack_weights(NAMED, version=1), [], []
+
+    def load(weights):
+        tensors = CheckedTensors(weights)
+        received.append([(name, tensor) for name, tensor in tensors])
+        return [WeightAck(version=weights.version, checksum=tensors.checksum, probe=(-1.0,))]
+
+    def store(packed):
+        stored.append(packed)
+        return SimpleNamespace(get=lambda: packed)
+
+    sync = WeightSync(EngineConfig(weight_transport=WeightTransport(transport)), load, folder=tmp_path / "w", store=store)
+    for version in (1, 2):
+        sync.send(iter(NAMED), version)
+        files = sorted(path.name for path in (tmp_path / "w").glob("*"))
+        assert len(files if transport == "file" else stored) == (len(NAMED) if transport == "file" else version * len(NAMED))
+        assert all(f"-v{version:08d}-" in name for name in files)
+    for got in received:
+        assert [name for name, _ in got] == list(whole.names)
+        assert all(torch.equal(tensor, sent) and tensor.dtype is sent.dtype for (_, tensor), (_, sent) in zip(got, NAMED, strict=True))
+    sync.close()
+    assert not list((tmp_path / "w").glob("*"))
+
+
+def test_an_engine_in_bfloat16_is_sent_what_it_rounds_to(tmp_path):
+    sent = []
+    sync = WeightSync(EngineConfig(dtype=EngineDtype.BFLOAT16), lambda weights: sent.append(weights) or [], folder=tmp_path)
+    sync.send([("w", torch.tensor([1.0, 1.001]))], 1)
+    [(_, tensor)] = sent[0].tensors()
+    assert tensor.dtype is torch.bfloat16 and tensor.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("kind", ["hf", pytest.param("vllm", marks=pytest.mark.engine)])

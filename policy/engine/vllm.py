@@ -13,7 +13,7 @@ from typing import Any
 
 from policy.config import EngineConfig, EngineDtype
 from policy.engine.engine import Completion, Engine, Request, Sampling
-from policy.engine.weights import CheckedTensors, PackedWeights, WeightUpdate, engine_names, write_weights
+from policy.engine.weights import CheckedTensors, WeightPieces, WeightUpdate, engine_names, files_of
 from policy.files import OwnFolder
 from policy.model import has_tied_head, load_tokenizer, num_positions
 from policy.process import binding_children, end_with_parent
@@ -167,12 +167,11 @@ class VLLMEngine(Engine):
             self._engine.wake_up(["weights"])  # its room, to be filled; the cache follows, so that both do not peak together
         with contextlib.ExitStack() as until_taken:
             reachable: WeightUpdate | bytes = weights
-            if self._config.engine_process:
-                # Another process holds the model: it gets a file, and its path.
-                if isinstance(weights, PackedWeights):
-                    folder = until_taken.enter_context(OwnFolder("attune-weights-"))
-                    weights = write_weights(weights, Path(folder), name="weights.safetensors")
-                reachable = pickle.dumps(weights)
+            in_process = not (self._config.engine_process or (self._config.tensor_parallel > 1 and isinstance(weights, WeightPieces)))
+            if not in_process:
+                # Other processes hold the model: they get files, and their paths.
+                folder = until_taken.enter_context(OwnFolder("attune-weights-"))
+                reachable = pickle.dumps(files_of(weights, Path(folder)))
             taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": reachable})
         if len(set(taken)) > 1:
             raise RuntimeError(f"all {len(taken)} ranks of an engine must take in the same weights, got checksums that differ")

@@ -6,8 +6,9 @@ import socket
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from policy.files import as_os_error, flush, headers
 
 TIED_HEAD = "lm_head.weight"
 """A trainer may send it or not when the output head is the embedding; engines derive it."""
+PIECE_BYTES = 512 << 20
+"""Weights above this size are sent in pieces of it."""
 PROBE_IDS = tuple(range(5, 21))
 """An arbitrary prompt of low token ids, which every vocabulary has."""
 
@@ -61,6 +64,10 @@ class WeightFile:
     checksum: int
     """Of the tensors as they were packed: a file damaged since then has another."""
 
+    def get(self) -> WeightFile:
+        """Itself, as a piece."""
+        return self
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read one after the other, so that a reader holds one parameter at a time; WeightFileError for a missing or damaged file."""
         try:
@@ -75,7 +82,29 @@ class WeightFile:
             ) from error
 
 
-WeightUpdate = PackedWeights | WeightFile
+class Piece(Protocol):
+    """Weights that are elsewhere, until they are asked for."""
+
+    def get(self) -> PackedWeights | WeightFile: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightPieces:
+    """The same in pieces, so that neither trainer nor engine holds all of them at once."""
+
+    version: int
+    pieces: Sequence[Piece]
+    names: Sequence[str]
+    checksum: int
+    """Of the tensors of all pieces in order."""
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Piece by piece."""
+        for piece in self.pieces:
+            yield from piece.get().tensors()
+
+
+WeightUpdate = PackedWeights | WeightFile | WeightPieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +118,13 @@ class WeightAck:
     """Logprobs that it gives to the tokens of `PROBE_IDS` now, nats."""
 
 
-def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int) -> PackedWeights:
-    """Copies weights into plain arrays; raises ValueError for NaN or infinity, which no engine should ever sample from."""
-    arrays, dtypes, checksum = {}, {}, 0
+def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int, checksum: int = 0) -> PackedWeights:
+    """Copies weights into plain arrays; raises ValueError for NaN or infinity, which no engine should ever sample from.
+
+    Args:
+        checksum: of the pieces before, which it goes on from.
+    """
+    arrays, dtypes = {}, {}
     for name, tensor in named_tensors:
         if not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"policy weights must be finite, got NaN or infinity in {name!r} of version {version}")
@@ -100,6 +133,32 @@ def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int) -
         dtypes[name] = str(tensor.dtype).removeprefix("torch.")
         arrays[name] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
     return PackedWeights(version=version, arrays=arrays, dtypes=dtypes, checksum=checksum)
+
+
+def in_pieces(named_tensors: Iterable[tuple[str, Tensor]], *, num_bytes: int) -> Iterator[list[tuple[str, Tensor]]]:
+    """Neighbours, together of about that size."""
+    piece, size = list[tuple[str, Tensor]](), 0
+    for name, tensor in named_tensors:
+        if piece and size + tensor.nbytes > num_bytes:
+            yield piece
+            piece, size = [], 0
+        piece.append((name, tensor))
+        size += tensor.nbytes
+    if piece:
+        yield piece
+
+
+def files_of(weights: WeightUpdate, folder: Path) -> WeightUpdate:
+    """The same for a process that cannot reach the trainer's store: written into files of this machine, where they are in none."""
+    if isinstance(weights, WeightFile):
+        return weights
+    if isinstance(weights, PackedWeights):
+        return write_weights(weights, folder, name="weights.safetensors")
+    pieces = list[Piece]()
+    for number, piece in enumerate(weights.pieces):
+        found = piece.get()
+        pieces.append(found if isinstance(found, WeightFile) else write_weights(found, folder, name=f"weights-{number}.safetensors"))
+    return replace(weights, pieces=pieces)
 
 
 def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFile:
@@ -152,11 +211,18 @@ def check_acks(acks: Sequence[WeightAck], sent: WeightUpdate, *, dtype: EngineDt
 class WeightSync:
     """Brings weights to all engines of a pool; `load_weights` returns every engine's acknowledgement."""
 
-    def __init__(self, config: EngineConfig, load_weights: Callable[[WeightUpdate], list[WeightAck]], *, folder: Path) -> None:
-        self._config, self._load_weights = config, load_weights
+    def __init__(
+        self,
+        config: EngineConfig,
+        load_weights: Callable[[WeightUpdate], list[WeightAck]],
+        *,
+        folder: Path,
+        store: Callable[[PackedWeights], Piece] | None = None,
+    ) -> None:
+        self._config, self._load_weights, self._store = config, load_weights, store
         self._folder = Path(config.weight_folder).expanduser() if config.weight_folder else folder
         self._prefix = f"attune-{uuid.uuid4().hex[:8]}"
-        self._current: WeightFile | None = None
+        self._files: list[Path] = []
 
     def send(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Returns when every engine has them; the tensors may change from then on.
@@ -165,24 +231,47 @@ class WeightSync:
             ValueError: a parameter is missing, unknown or not finite.
             RuntimeError: an engine holds other weights than were sent, or did not take them in time.
         """
-        packed = pack_weights(named_tensors, version=version)
+        if self._config.dtype is EngineDtype.BFLOAT16:  # as an engine rounds them anyway
+            named_tensors = ((name, tensor.to(torch.bfloat16)) for name, tensor in named_tensors)
+        old, self._files = self._files, []
+        packed, names, pieces = None, list[str](), list[Piece]()
+        for piece in in_pieces(named_tensors, num_bytes=PIECE_BYTES):
+            if packed is not None:
+                pieces.append(self._keep(packed, f"-{len(pieces):04d}"))
+            packed = pack_weights(piece, version=version, checksum=packed.checksum if packed else 0)
+            names += packed.names
+        packed = packed or pack_weights([], version=version)
         update: WeightUpdate = packed
-        old = self._current
-        if self._config.weight_transport is WeightTransport.FILE:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                update = self._current = write_weights(packed, self._folder, name=f"{self._prefix}-v{version:08d}.safetensors")
-            except OSError as error:
-                raise RuntimeError(f"policy.weight_folder must have room for weights, got {str(self._folder)!r}: {error}") from error
+        if pieces:
+            pieces.append(self._keep(packed, f"-{len(pieces):04d}"))
+            update = WeightPieces(version=version, pieces=pieces, names=names, checksum=packed.checksum)
+        elif self._config.weight_transport is WeightTransport.FILE:
+            update = self._write(packed)
         check_acks(self._load_weights(update), update, dtype=self._config.dtype)
-        # A worker that is lost from now on restarts from the new file.
-        if old and self._current and old.path != self._current.path:
-            Path(old.path).unlink(missing_ok=True)
+        # A worker that is lost from now on restarts from the new files.
+        for path in set(old) - set(self._files):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Deletes this run's remaining files."""
-        for path in self._folder.glob(f"{self._prefix}-*") if self._current else ():
+        for path in self._folder.glob(f"{self._prefix}-*") if self._files else ():
             path.unlink(missing_ok=True)
+
+    def _keep(self, packed: PackedWeights, suffix: str) -> Piece:
+        """Where a piece is until engines take it."""
+        if self._config.weight_transport is WeightTransport.FILE:
+            return self._write(packed, suffix)
+        assert self._store is not None, "weights in pieces need a store"
+        return self._store(packed)
+
+    def _write(self, packed: PackedWeights, suffix: str = "") -> WeightFile:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = write_weights(packed, self._folder, name=f"{self._prefix}-v{packed.version:08d}{suffix}.safetensors")
+        except OSError as error:
+            raise RuntimeError(f"policy.weight_folder must have room for weights, got {str(self._folder)!r}: {error}") from error
+        self._files.append(Path(file.path))
+        return file
 
 
 def require_names(names: Iterable[str], *, expected: Collection[str]) -> None:

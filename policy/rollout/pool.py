@@ -126,7 +126,9 @@ class RolloutPool:
             self._opened.enter_context(ray_session(cluster, folder=Path(self._folder.name), **ray_needs(config, cluster)))
             self.workers = WorkerGroup(config, engine_config, cluster, build=build, on_restart=self._recover)
             self._opened.callback(self.workers.close)
-            self._sync = WeightSync(engine_config, self.workers.load_weights, folder=Path(self._folder.name) / "weights")
+            self._sync = WeightSync(
+                engine_config, self.workers.load_weights, folder=Path(self._folder.name) / "weights", store=self.workers.store
+            )
             self._opened.callback(self._sync.close)
         except BaseException:
             self.close()

@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from ray._private.services import get_ray_address_from_environment
 
 from policy.config import ClusterConfig, EngineConfig, RolloutConfig, require_plain_python
 from policy.engine.engine import EngineError
-from policy.engine.weights import WeightAck, WeightUpdate
+from policy.engine.weights import PackedWeights, WeightAck, WeightPieces, WeightUpdate
 from policy.rollout.worker import RolloutWorker
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,26 @@ LOST = (
     EngineError,
 )
 """How a call ends whose worker, or the machine under it, is gone, or whose engine is broken."""
+
+
+@dataclass(frozen=True)
+class StoredPiece:
+    """A piece of new weights in Ray's object store."""
+
+    ref: Any
+
+    def get(self) -> PackedWeights:
+        """On the machine that asks, where it is fetched once."""
+        return ray.get(self.ref)
+
+
+def put(weights: WeightUpdate) -> Any:
+    """A reference to weights in Ray's object store; RuntimeError where it is full."""
+    try:
+        return ray.put(weights)
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        remedy = "free its disk or raise cluster.object_store_mb"
+        raise RuntimeError(f"Ray's object store must have room for the weights, got {_reason(error)}; {remedy}") from error
 
 
 class WorkerLostError(RuntimeError):
@@ -163,12 +184,13 @@ class WorkerGroup:
     def load_weights(self, weights: WeightUpdate) -> list[WeightAck]:
         """Every engine's acknowledgement of new weights, which restarted workers get from now on."""
         self._latest_weights = None  # the old ones free their room first
-        try:
-            self._latest_weights = ray.put(weights)
-        except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
-            remedy = "free its disk or raise cluster.object_store_mb"
-            raise RuntimeError(f"Ray's object store must have room for the weights, got {_reason(error)}; {remedy}") from error
+        self._latest_weights = weights if isinstance(weights, WeightPieces) else put(weights)
         return self.ask("load_weights", self._latest_weights)
+
+    def store(self, weights: PackedWeights) -> StoredPiece:
+        """A piece of new weights, which engines fetch when they come to it."""
+        self._latest_weights = None
+        return StoredPiece(put(weights))
 
     def counts(self, *, timeout_s: float | None = None) -> dict[str, float]:
         """The workers' counts by name, over all of them and those that were lost.
