@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,30 +15,28 @@ TOLERANCE = 1e-3
 """Largest |logprob difference| in nats between engine and learner in float32; measured: 1e-5."""
 
 
-def arrival_difference(
-    groups: Sequence[RolloutGroup],
-    *,
-    engines: Callable[[list[int]], Sequence[Sequence[float]]],
-    learner: Callable[[list[int]], Sequence[float]],
-    max_context: int,
-    num_sequences: int = 2,
-) -> float:
-    """Largest |logprob difference| in nats between any engine and the learner, on a few dialogues of a step.
-
-    Scored is the first segment of the first sound dialogue of a group. NaN without such dialogues, infinite where one score is NaN.
+def to_score(groups: Sequence[RolloutGroup], *, max_context: int, num_sequences: int = 2) -> list[list[int]]:
+    """Token ids of a few dialogues of a step: the first segment of the first sound dialogue of a group.
 
     Args:
-        engines: token ids -> logprobs by engine, without the first token's.
-        learner: token ids -> logprobs, likewise.
         max_context: tokens of the longest dialogue; a full one loses its last token, because vLLM scores a prompt with room for one more.
     """
     sound = [next((r for r in group.rollouts if r.dialogue.outcome is not Outcome.ERROR), None) for group in groups]
+    chosen = [rollout for rollout in sound if rollout is not None][:num_sequences]
+    return [[int(token) for token in rollout.token_ids[rollout.segments[0]][: max_context - 1]] for rollout in chosen]
+
+
+def arrival_difference(scored: Sequence[Sequence[float]], by_engine: Sequence[Sequence[Sequence[float]]]) -> float:
+    """Largest |logprob difference| in nats between any engine and the learner; NaN without dialogues, infinite where one score is NaN.
+
+    Args:
+        scored: the learner's logprobs of each dialogue, without the first token's.
+        by_engine: of each dialogue, those of every engine.
+    """
     largest = float("nan")
-    for rollout in [rollout for rollout in sound if rollout is not None][:num_sequences]:
-        token_ids = [int(token) for token in rollout.token_ids[rollout.segments[0]][: max_context - 1]]
-        expected = np.asarray(learner(token_ids), dtype=np.float64)
-        for scores in engines(token_ids):
-            difference = np.abs(np.asarray(scores, dtype=np.float64) - expected)
+    for expected, engines in zip(scored, by_engine, strict=True):
+        for scores in engines:
+            difference = np.abs(np.subtract(scores, expected, dtype=np.float64))
             largest = np.fmax(largest, np.where(np.isnan(difference), np.inf, difference).max())
     return float(largest)
 

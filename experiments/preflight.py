@@ -198,7 +198,9 @@ def check_memory(config: ExperimentConfig) -> None:
         raise ConfigError(f"policy.model must fit, got a learner that needs {in_words(parts, free=free, where=where)}; {remedy}")
     if config.policy.sleep:
         kept = {name: number for name, number in parts.items() if name in ("weights", "optimiser", "reference", "critic")}
-        share = card_of(config.learner.device, config.rollout, config.cluster).num_engines * config.policy.gpu_memory_share
+        user = served_by_run(config.simulator)
+        card = card_of(config.learner.device, config.rollout, config.cluster, user)
+        share = card.num_engines * config.policy.gpu_memory_share + (card.num_served * user.serve_gpu_memory_share if user else 0.0)
         awake = int(gpu_bytes(config.learner.device) * (0.95 - share))
         if sum(kept.values()) > awake:
             raise ConfigError(

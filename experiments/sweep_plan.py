@@ -58,6 +58,7 @@ from experiments.config import (
 from experiments.errors import ConfigError, checked_name, refusing
 from policy.config import EngineKind
 from simulator.settings import SETTINGS, leaves, setting
+from simulator.user import served_by_run
 
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides of the sweep itself; every other one goes to all arms."""
@@ -274,7 +275,10 @@ class Sweep:
                 raise ConfigError(f"arm {arm} must not replay itself, directly or through others")
         configs = {arm: self.config(cell) for arm, cell in firsts.items()}
         for config in configs.values() if self.parallel > 1 else ():
-            policy, cluster = config.policy, config.cluster
+            policy, cluster, user = config.policy, config.cluster, served_by_run(config.simulator)
+            if not cluster.address and ((user and user.serve_gpus) or policy.sleep):
+                setting = "policy.sleep" if policy.sleep else "simulator.serve_gpus"
+                raise ConfigError(f"parallel must be 1 with {setting}, got {self.parallel}: runs side by side use the same GPUs")
             if cluster.gpus_per_engine and not cluster.address and policy.engine is not EngineKind.HF and policy.gpu_memory_share:
                 raise ConfigError(
                     f"parallel must be 1 where engines fill a share of a GPU (policy.gpu_memory_share={policy.gpu_memory_share:g}), got "

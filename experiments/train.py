@@ -10,7 +10,7 @@ from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.collapse.monitor import Alarm
 from curriculum.task import GroupOutcome, Mode, TaskSpec, UpdateStats
 from experiments.build import Components
-from experiments.checks import TOLERANCE, arrival_difference
+from experiments.checks import TOLERANCE, arrival_difference, to_score
 from experiments.config import ExperimentConfig
 from experiments.metrics import dialogue_metrics, measure, probe_metrics, retrieval_metrics, signal_metrics
 from experiments.prefetch import RolloutPrefetcher
@@ -80,9 +80,9 @@ class TrainingRun:
         started = time.monotonic()
         data = self.roll_out(step)
         rolled_out = time.monotonic()
-        if config.policy.sleep:
-            components.pool.sleep()
         try:
+            if config.policy.sleep:
+                components.pool.sleep()
             components.teacher.observe([*data.outcomes, *data.probes])  # every group, before any filter
             components.errors.observe(data.groups)
             panel = self.panel_metrics(data.panel)  # before the update
@@ -177,8 +177,6 @@ class TrainingRun:
         if learner.policy_version != sampled_by:
             for callback in config.callbacks.values():
                 callback.after_update(self)
-        if self._shares_gpu:
-            learner.give_back_memory()
         difference = metrics["training/rollout_logprob_abs_diff_mean"]
         if config.computes_in_float32 and not config.rollout.max_staleness and difference > TOLERANCE:
             raise RuntimeError(
@@ -194,10 +192,15 @@ class TrainingRun:
             RuntimeError: an engine scores by other weights than the learner's.
         """
         config, pool, learner = self.config, self.components.pool, self.components.learner
+        dialogues = to_score(groups, max_context=config.rollout.max_context)
+        # Before engines that sleep take their room again.
+        scored = [learner.score(token_ids) for token_ids in dialogues]
+        if self._shares_gpu:
+            learner.give_back_memory()
         started = time.monotonic()
         pool.load_weights(learner.live_weights(), learner.policy_version)
         sent = time.monotonic()
-        difference = arrival_difference(groups, engines=pool.score, learner=learner.score, max_context=config.rollout.max_context)
+        difference = arrival_difference(scored, [pool.score(token_ids) for token_ids in dialogues])
         if config.computes_in_float32 and difference > TOLERANCE:
             raise RuntimeError(
                 f"weights of version {learner.policy_version} must reach every engine, got logprobs {difference:.2g} nats from the "

@@ -23,7 +23,7 @@ from policy.metrics import TokenMeans, TokenTrace, why_not_finite
 from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
 from policy.process import choose_kernels
 from policy.ranks import Ranks
-from policy.shards import SCORE, optimizer_parts, part, reshard, shard, whole, whole_optimizer, whole_state
+from policy.shards import SCORE, optimizer_parts, own_part, reshard, shard, whole, whole_optimizer, whole_state
 
 METRICS = (
     "actor/pg_loss",
@@ -379,7 +379,7 @@ class Learner:
             self.critic.load_state_dict(state["critic"])
         with torch.no_grad():
             for name, parameter in adapter_parameters(self.model).items():
-                parameter.copy_(part(state["adapters"][name], parameter))
+                parameter.copy_(own_part(state["adapters"][name], parameter))
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
         of_optimizer = state["optimizer"]

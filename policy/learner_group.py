@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from policy.config import ClusterConfig, LearnerConfig
 from policy.files import OwnFolder
 from policy.learner import Learner
 from policy.ranks import Ranks
+from policy.rollout.worker_group import runtime_env
 
 START_S = 300
 """Seconds within which the processes of all ranks must be there."""
@@ -79,11 +78,7 @@ class LearnerGroup:
         meeting, size = Path(self._folder.name) / "meeting", config.ranks
         self._threads_before = torch.get_num_threads()
         num_threads = max(1, self._threads_before // size) if config.device == "cpu" else self._threads_before
-        # A process that finds no project of its own: that of this one.
-        path = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment: dict[str, Any] = {"env_vars": {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": str(num_threads)}}
-        if not cluster.address:
-            environment["py_executable"] = shlex.quote(sys.executable)
+        environment = runtime_env(cluster, num_threads=num_threads)
         # On this machine, whatever its engines take: cores are shared in turn, and GPUs are those of `learner.device`.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor = ray.remote(FollowingRank).options(num_cpus=0, scheduling_strategy=here, runtime_env=environment)

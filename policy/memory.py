@@ -64,10 +64,10 @@ def learner_bytes(
     layer = (size.num_parameters - size.num_outside) // size.num_layers
     found = {
         "weights": 4 * (size.num_parameters + num_adapted) // ranks,
-        "gradients": 4 * trained // ranks,
+        "gradients": 4 * (trained + size.num_parameters * has_critic) // ranks,
         "optimiser": 8 * trained // ranks,
         "reference": 4 * size.num_parameters // ranks * has_reference,
-        "critic": 16 * size.num_parameters // ranks * has_critic,
+        "critic": 12 * size.num_parameters // ranks * has_critic,
         "bfloat16 copies": 2 * trained * (config.autocast and not config.gradient_checkpointing),
         # One layer in use and the next on its way, with gradients; what is outside of layers stays.
         "whole layers": (4 * (3 * layer + 2 * size.num_outside)) * config.sharded,

@@ -43,7 +43,7 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
 
 def shard_units(model: nn.Module, layers: Sequence[nn.Module], *, num_ranks: int, device: str) -> None:
-    """The same for a module that is only called. Each layer is a unit and the rest another, where a tied pair stays together."""
+    """`shard` for a module that is only called. Each layer is a unit and the rest another, where a tied pair stays together."""
     mesh = init_device_mesh(torch.device(device).type, (num_ranks,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)
@@ -88,7 +88,7 @@ def _copied(tensor: Tensor, *, keep: bool) -> Tensor:
     return found.to("cpu", copy=True) if keep else torch.empty(0)
 
 
-def part(value: Tensor, like: Tensor) -> Tensor:
+def own_part(value: Tensor, like: Tensor) -> Tensor:
     """This rank's part of a whole tensor, if it holds a part of `like`."""
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements) if isinstance(like, DTensor) else value
 
@@ -97,7 +97,7 @@ def part(value: Tensor, like: Tensor) -> Tensor:
 def load_parts(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Takes this rank's part of each tensor of `whole_state`."""
     for name, tensor in model.state_dict().items():
-        tensor.copy_(part(state[name], tensor))
+        tensor.copy_(own_part(state[name], tensor))
 
 
 def optimizer_parts(state: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def optimizer_parts(state: Mapping[str, Any], parameters: Iterable[nn.Parameter]
     by_number = dict(enumerate(parameters))
 
     def of(value: Tensor, number: int) -> Tensor:
-        return part(value, by_number[number]) if value.dim() else value.clone()
+        return own_part(value, by_number[number]) if value.dim() else value.clone()
 
     parts = {number: {name: of(value, number) for name, value in each.items()} for number, each in state["state"].items()}
     return {**state, "state": parts}

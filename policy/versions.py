@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
 def to_compare() -> dict[str, str]:
     """The same with a digest of the code that workers run; builds for CPUs and GPUs count as one."""
     code = hashlib.sha256()
-    for path in sorted(path for package in ("policy", "simulator") for path in (ROOT / package).rglob("*.py")):
+    for path in sorted(path for package in ("policy", "simulator") for path in (ROOT / package).rglob("*.py") if path.is_file()):
         code.update(path.read_bytes())
     found = {name.removesuffix("-cpu"): version.partition("+")[0] for name, version in versions().items()}
     return {**found, "attune": code.hexdigest()[:12]}

@@ -11,7 +11,7 @@ from parts_in_process import InProcessPool, tiny_run
 from policy_factories import group, rollout
 from tiny_policy import NumberingUser, save_tiny_policy
 
-from experiments.checks import arrival_difference
+from experiments.checks import arrival_difference, to_score
 from policy.config import EngineConfig, EngineKind
 from policy.engine.factory import make_engine
 from policy.engine.weights import check_acks, pack_weights
@@ -124,6 +124,7 @@ def test_a_dialogue_that_fills_every_position_of_the_model_can_be_scored_by_vllm
     engine = make_engine(EngineConfig(engine=EngineKind.VLLM), save_tiny_policy(tmp_path, positions=longest), max_context=longest)
     try:
         groups, scores = [group(rollout([7] * longest, [0] * 60 + [1] * 4))], lambda ids: asyncio.run(engine.score(ids))
-        assert arrival_difference(groups, engines=lambda ids: [scores(ids)], learner=scores, max_context=longest) < 1e-4
+        chosen = to_score(groups, max_context=longest)
+        assert arrival_difference([scores(ids) for ids in chosen], [[scores(ids)] for ids in chosen]) < 1e-4
     finally:
         engine.close()

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import ray
@@ -17,6 +18,8 @@ from tiny_policy import save_tiny_policy
 
 from analysis.runs import DIALOGUES, METRICS, read_lines, read_summary
 from experiments.config import load
+from policy.config import ClusterConfig
+from policy.rollout.worker_group import ray_session
 from policy.versions import check_same, to_compare
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,6 +74,17 @@ def test_the_main_job_on_two_machines_outlives_the_loss_of_one_and_takes_in_anot
     job = load("adaptive_curriculum")
     assert set(played.values()) == {1} and len(played) == steps * job.groups_per_step * job.group_size
     assert read_summary(folder / "summary.json")["steps"] == steps
+
+
+def test_auto_without_a_cluster_is_refused(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("policy.rollout.worker_group.get_ray_address_from_environment", MagicMock(side_effect=ConnectionError("none")))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with (
+        pytest.raises(ValueError, match=r"cluster\.address must be that of a running Ray cluster, got 'auto'"),
+        ray_session(ClusterConfig(address="auto"), num_cpus=1, folder=Path("/tmp")),
+    ):
+        pass
 
 
 def test_a_machine_with_other_packages_or_other_code_is_refused_by_name():

@@ -194,6 +194,7 @@ def test_a_reply_under_way_is_finished_with_the_weights_that_began_it_and_no_cac
 def test_an_engine_that_slept_wakes_with_the_new_weights(engine, folder):
     model = load(folder)
     asyncio.run(engine.sleep())
+    assert engine.name == "hf" or engine._engine.is_sleeping()
     model.model.norm.weight.mul_(3)
     send(engine, model, 1)
     (reply,) = sample(engine, seeds=[0])

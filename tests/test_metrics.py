@@ -11,7 +11,7 @@ import pytest
 from policy_factories import group, rollout
 
 from curriculum.task import Mode, Status, TaskSpec
-from experiments.checks import ErrorBudget, arrival_difference
+from experiments.checks import ErrorBudget, arrival_difference, to_score
 from experiments.metrics import (
     dialogue_metrics,
     entropy_sampled,
@@ -196,15 +196,17 @@ def test_weights_are_compared_on_dialogues_that_did_not_break():
         return [-1.0] * (len(ids) - 1)
 
     for max_context in (4, 3):  # vLLM scores a prompt with room for one more token
-        engines = lambda ids: (scored.append(ids), [equal(ids)])[1]  # noqa: E731
-        assert arrival_difference(groups, engines=engines, learner=equal, max_context=max_context) == 0.0
+        chosen = to_score(groups, max_context=max_context)
+        scored += chosen
+        assert arrival_difference([equal(ids) for ids in chosen], [[equal(ids)] for ids in chosen]) == 0.0
     assert scored == [[1, 2, 5], [3, 4], [1, 2], [3, 4]]
 
 
 def test_the_engine_that_differs_most_counts_and_nan_is_no_agreement():
     def difference(*engines: list[float], num_groups: int = 1) -> float:
         groups = [group(rollout([5, 6, 7], [0, 1, 1]))] * num_groups
-        return arrival_difference(groups, engines=lambda ids: engines, learner=lambda ids: [-1.0, -2.0], max_context=9)
+        chosen = to_score(groups, max_context=9)
+        return arrival_difference([[-1.0, -2.0] for _ in chosen], [engines for _ in chosen])
 
     assert difference([-1.0, -2.0], [-1.0, -2.25]) == 0.25 and difference([-1.0, -2.0], [math.nan, -2.0]) == math.inf
     assert math.isnan(difference(num_groups=0))

@@ -101,14 +101,15 @@ def test_one_command_runs_policy_users_and_learner(model, tmp_path):
     settings |= {f"simulator.{name}": value for name, value in SENSELESS.items()}
     settings |= {"probe.num_dialogues": 0, "evaluation.num_scenarios": 2, "evaluation.listener": "none"}
     command = [sys.executable, "-m", "experiments", "smoke", *(f"{name}={value}" for name, value in settings.items())]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MARK_OF_THIS_TEST": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "smoke" / "a"
     assert {line["error"] for line in read_lines(folder / DIALOGUES)} == {""}
     saved = read_config(folder / CONFIG)["simulator"]
     assert saved["serve"] == saved["model"] == str(model) and len(saved["urls"]) == 1
-    assert not [process for process in psutil.process_iter(["cmdline"]) if str(model) in (process.info["cmdline"] or [])]
+    # Nothing is left, also not vLLM's engines, which have another name.
+    assert not [each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get("MARK_OF_THIS_TEST") == str(tmp_path)]
 
 
 def config_of(model, **changes):
@@ -151,7 +152,7 @@ def test_served_users_take_the_first_gpus_and_engines_the_rest(monkeypatch):
     assert [(card.num_served, card.num_engines) for card in cards(rollout, cluster, user)] == [(1, 0), (1, 0), (0, 2)]
     assert ray_needs(rollout, cluster, user) == {"num_cpus": 5, "num_gpus": 3}
     check_capacity(rollout, EngineConfig(gpu_memory_share=0.4), cluster, user=user)
-    with pytest.raises(ValueError, match=r"num_engines=2 and simulator\.serve_engines=3 of 1 GPUs fit on this machine's 3 GPUs"):
+    with pytest.raises(ValueError, match=r"simulator\.serve_gpus must be such that simulator\.serve_engines=3 and rollout"):
         check_capacity(rollout, EngineConfig(), cluster, user=replace(user, serve_engines=3))
     half = replace(user, serve_engines=1, serve_gpus=0.5)
     with pytest.raises(ValueError, match=r"simulator\.serve_gpu_memory_share must leave an engine and the learner on cuda room"):
@@ -167,6 +168,7 @@ def test_served_users_take_the_first_gpus_and_engines_the_rest(monkeypatch):
             "INFO x\n(EngineCore pid=7) ERROR 11-29 [core.py:9] RuntimeError: no room\n(APIServer pid=1) RuntimeError: core failed\n",
             "no room",
         ),
+        ("torch.OutOfMemoryError: CUDA out of memory\nRuntimeError: Engine core initialization failed\n", "CUDA out of memory"),
         ("Killed\n", "its process ended with code 3"),
     ],
 )

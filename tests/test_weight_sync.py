@@ -13,12 +13,22 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from policy.config import EngineConfig, EngineDtype, EngineKind, WeightTransport
 from policy.engine.engine import EngineError, Sampling
 from policy.engine.factory import make_engine
-from policy.engine.weights import CheckedTensors, WeightAck, WeightFileError, WeightSync, check_acks, pack_weights, write_weights
+from policy.engine.weights import (
+    CheckedTensors,
+    WeightAck,
+    WeightFileError,
+    WeightSync,
+    check_acks,
+    pack_weights,
+    rounded_names,
+    write_weights,
+)
 from tests.tiny_policy import save_tiny_policy
 
 NAMED = [("z", torch.arange(6.0).reshape(2, 3).bfloat16()), ("a", torch.ones(2, dtype=torch.float32)), ("m", torch.tensor(2.5))]
@@ -121,12 +131,25 @@ def test_weights_above_a_size_go_in_pieces_that_are_gone_when_the_next_have_arri
     assert not list((tmp_path / "w").glob("*"))
 
 
-def test_an_engine_in_bfloat16_is_sent_what_it_rounds_to(tmp_path):
-    sent = []
-    sync = WeightSync(EngineConfig(dtype=EngineDtype.BFLOAT16), lambda weights: sent.append(weights) or [], folder=tmp_path)
-    sync.send([("w", torch.tensor([1.0, 1.001]))], 1)
-    [(_, tensor)] = sent[0].tensors()
-    assert tensor.dtype is torch.bfloat16 and tensor.tolist() == [1.0, 1.0]
+def test_what_an_engine_keeps_in_bfloat16_is_sent_in_it(tmp_path):
+    sent, value = [], torch.tensor([1.0, 1.001])
+    save_file({"w": value.bfloat16(), "kept": value}, tmp_path / "model.safetensors")
+    config = EngineConfig(dtype=EngineDtype.BFLOAT16)
+    assert rounded_names(EngineConfig(), tmp_path) == set()
+    sync = WeightSync(config, lambda weights: sent.append(weights) or [], folder=tmp_path, rounded=rounded_names(config, tmp_path))
+    sync.send([("w", value), ("kept", value)], 1)
+    (_, rounded), (_, kept) = sent[0].tensors()
+    assert rounded.dtype is torch.bfloat16 and rounded.tolist() == [1.0, 1.0] and torch.equal(kept, value)
+
+
+def test_files_of_a_send_that_failed_are_deleted_at_the_end(tmp_path):
+    config = EngineConfig(weight_transport=WeightTransport.FILE, weight_folder=str(tmp_path / "w"))
+    sync = WeightSync(config, lambda file: [WeightAck(version=file.version, checksum=file.checksum, probe=(-1.0,))], folder=tmp_path)
+    sync.send(NAMED, 1)
+    with pytest.raises(ValueError, match="finite"):
+        sync.send([("w", torch.tensor([math.nan]))], 2)
+    sync.close()
+    assert list((tmp_path / "w").iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["hf", pytest.param("vllm", marks=pytest.mark.engine)])

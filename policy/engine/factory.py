@@ -116,18 +116,23 @@ def check_capacity(
         )
     taken = cards(rollout, cluster, user)
     if taken and not cluster.address and len(taken) > (present := num_gpus()):
-        served = f" and simulator.serve_engines={user.serve_engines} of {user.serve_gpus:g} GPUs" if user and user.serve_gpus else ""
+        if user and len(cards(rollout, cluster)) <= present:
+            raise ValueError(
+                f"simulator.serve_gpus must be such that simulator.serve_engines={user.serve_engines} and rollout.num_engines="
+                f"{rollout.num_engines} fit on this machine's {present} GPUs, got {user.serve_gpus:g}; lower one of them"
+            )
         raise ValueError(
-            f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines}{served} fit on this machine's {present} "
-            f"GPUs, got {gpus:g}; lower one of the two, or name a cluster by cluster.address"
+            f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines} fit on this machine's {present} GPUs, "
+            f"got {gpus:g}; lower one of the two, or name a cluster by cluster.address"
         )
     engine_share, served_share = engine.gpu_memory_share if may_be_vllm else 0.0, user.serve_gpu_memory_share if user else 0.0
     for number, card in enumerate(taken):
         # While engines sleep a learner has the card; what it keeps beside them is known with the model (`check_memory`).
-        is_shared = not (cluster.address or engine.sleep)
+        is_shared = not cluster.address and (card.num_served or not engine.sleep)
         has_learner = is_shared and learner_device != "cpu" and gpu_number(learner_device) == number
         # CUDA takes 5 % of a card. A learner's need depends on its model, but with less than a tenth none starts.
-        most, num = 0.9 if has_learner else 0.95, card.num_engines
+        # A server never makes room, so that a learner beside it needs as much as it.
+        most, num = (0.5 if card.num_served else 0.9) if has_learner else 0.95, card.num_engines
         filled = num * engine_share + card.num_served * served_share
         if num + card.num_served + has_learner > 1 and filled > most + 1e-9:
             sharing = [f"{num} engines" if num > 1 else "an engine"] * (num > 0) + [f"the learner on {learner_device}"] * has_learner

@@ -209,7 +209,12 @@ def check_acks(acks: Sequence[WeightAck], sent: WeightUpdate, *, dtype: EngineDt
 
 
 class WeightSync:
-    """Brings weights to all engines of a pool; `load_weights` returns every engine's acknowledgement."""
+    """Brings weights to all engines of a pool; `load_weights` returns every engine's acknowledgement.
+
+    Args:
+        store: keeps a piece of weights that are too large to be sent at once.
+        rounded: names of weights that engines keep in bfloat16, and are sent in it.
+    """
 
     def __init__(
         self,
@@ -218,8 +223,9 @@ class WeightSync:
         *,
         folder: Path,
         store: Callable[[PackedWeights], Piece] | None = None,
+        rounded: Collection[str] = (),
     ) -> None:
-        self._config, self._load_weights, self._store = config, load_weights, store
+        self._config, self._load_weights, self._store, self._rounded = config, load_weights, store, rounded
         self._folder = Path(config.weight_folder).expanduser() if config.weight_folder else folder
         self._prefix = f"attune-{uuid.uuid4().hex[:8]}"
         self._files: list[Path] = []
@@ -231,16 +237,14 @@ class WeightSync:
             ValueError: a parameter is missing, unknown or not finite.
             RuntimeError: an engine holds other weights than were sent, or did not take them in time.
         """
-        if self._config.dtype is EngineDtype.BFLOAT16:  # as an engine rounds them anyway
-            named_tensors = ((name, tensor.to(torch.bfloat16)) for name, tensor in named_tensors)
+        named_tensors = ((name, tensor.to(torch.bfloat16) if name in self._rounded else tensor) for name, tensor in named_tensors)
         old, self._files = self._files, []
-        packed, names, pieces = None, list[str](), list[Piece]()
+        packed, names, pieces = pack_weights([], version=version), list[str](), list[Piece]()
         for piece in in_pieces(named_tensors, num_bytes=PIECE_BYTES):
-            if packed is not None:
+            if names:
                 pieces.append(self._keep(packed, f"-{len(pieces):04d}"))
-            packed = pack_weights(piece, version=version, checksum=packed.checksum if packed else 0)
+            packed = pack_weights(piece, version=version, checksum=packed.checksum)
             names += packed.names
-        packed = packed or pack_weights([], version=version)
         update: WeightUpdate = packed
         if pieces:
             pieces.append(self._keep(packed, f"-{len(pieces):04d}"))
@@ -254,7 +258,7 @@ class WeightSync:
 
     def close(self) -> None:
         """Deletes this run's remaining files."""
-        for path in self._folder.glob(f"{self._prefix}-*") if self._files else ():
+        for path in self._folder.glob(f"{self._prefix}-*"):
             path.unlink(missing_ok=True)
 
     def _keep(self, packed: PackedWeights, suffix: str) -> Piece:
@@ -302,6 +306,12 @@ def check_weight_names(names: Iterable[str], model_folder: Path, *, is_tied: boo
             f"policy.model must be stored under the names that its weights have in training where vLLM samples, got {str(model_folder)!r}, "
             f"whose files lack {lacking or 'none'} and also hold {surplus or 'none'}; save it with transformers, or set policy.engine=hf"
         )
+
+
+def rounded_names(config: EngineConfig, model_folder: Path) -> set[str]:
+    """The names of weights that an engine keeps in bfloat16, as the model's files do."""
+    found = headers(model_folder).items() if config.dtype is EngineDtype.BFLOAT16 else ()
+    return {name for name, header in found if header["dtype"] == "BF16"}
 
 
 def engine_names(model_folder: Path, *, is_tied: bool) -> set[str]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.engine.engine import Completion, Request
 from policy.engine.factory import check_capacity, check_engine, check_weight_files, ray_needs
-from policy.engine.weights import WeightSync
+from policy.engine.weights import WeightSync, rounded_names
 from policy.files import folder_for_sockets
 from policy.rollout.dialogue import Rollout, RolloutGroup, SamplingOverrides, Task, is_the_engines
 from policy.rollout.worker import ENGINE_BUSY_S, Scenarios
@@ -118,7 +118,7 @@ class RolloutPool:
         self._counts = DialogueCounts()
         self._rollout_s, self._busy_since = 0.0, 0.0
         build = {"model_folder": Path(model_folder).absolute(), "user_factory": user_factory, "scenarios": scenarios, "seed": seed}
-        build |= {"system_prompt": system_prompt, "reward_terms": reward_terms, "versions": to_compare()}
+        build |= {"system_prompt": system_prompt, "reward_terms": reward_terms, "versions": to_compare() if cluster.address else None}
         self._folder = folder_for_sockets("attune-")
         self._opened = contextlib.ExitStack()  # closed in the opposite order
         self._opened.callback(self._folder.cleanup)
@@ -127,7 +127,11 @@ class RolloutPool:
             self.workers = WorkerGroup(config, engine_config, cluster, build=build, on_restart=self._recover)
             self._opened.callback(self.workers.close)
             self._sync = WeightSync(
-                engine_config, self.workers.load_weights, folder=Path(self._folder.name) / "weights", store=self.workers.store
+                engine_config,
+                self.workers.load_weights,
+                folder=Path(self._folder.name) / "weights",
+                store=self.workers.store,
+                rounded=rounded_names(engine_config, Path(model_folder)),
             )
             self._opened.callback(self._sync.close)
         except BaseException:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -14,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from policy.config import ClusterConfig
 from policy.files import OwnFolder
 from policy.process import binding_children
+from policy.rollout.worker_group import reason_of, runtime_env
+from policy.versions import check_same, to_compare
 from simulator.llm.user import LLMUserConfig
 
 log = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ class ServerLostError(RuntimeError):
 class ModelServer:
     """One server, as a process of a Ray actor. What waits, waits in a thread of its own."""
 
-    def __init__(self, config: LLMUserConfig, *, port: int = 0) -> None:
-        self._config = config
+    def __init__(self, config: LLMUserConfig, *, start_timeout_s: float, versions: Mapping[str, str] | None = None, port: int = 0) -> None:
+        check_same(versions or {})
+        self._config, self._start_timeout_s = config, start_timeout_s
         self._host = ray.util.get_node_ip_address()
         self._port = port or free_port(self._host)
         self._folder = OwnFolder("attune-server-")
@@ -67,13 +69,9 @@ class ModelServer:
         return Place(ray.get_runtime_context().get_node_id(), self._host, self._port)
 
     def start(self) -> None:
-        """Starts the server and waits until it answers.
-
-        Raises:
-            ValueError: the model is not on this machine.
-            ServerLostError: the server ended, with its reason.
-        """
+        """Starts the server and waits until it answers; raises ServerLostError where it ends before, with the reason, or takes too long."""
         self.stop()
+        until = time.monotonic() + self._start_timeout_s
         log_file = Path(self._folder.name) / "log"
         with log_file.open("wb") as output, binding_children():
             command = [sys.executable, "-m", "policy.serve", *server_options(self._config), f"--host={self._host}", f"--port={self._port}"]
@@ -81,6 +79,9 @@ class ModelServer:
         while not self._answers(timeout_s=5.0):
             if self._process.poll() is not None:
                 raise ServerLostError(why_ended(log_file.read_text(errors="replace"), self._process.returncode))
+            if time.monotonic() > until:
+                self.stop()
+                raise ServerLostError(f"it must answer within policy.start_timeout_s={self._start_timeout_s:g} s")
             time.sleep(0.5)
 
     def wait(self) -> str:
@@ -113,7 +114,8 @@ class ModelServer:
                 self._process.wait()
 
     def _answers(self, *, timeout_s: float) -> bool:
-        with suppress(OSError), urllib.request.urlopen(f"http://{self._host}:{self._port}/health", timeout=timeout_s):
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with suppress(OSError), direct.open(f"http://{self._host}:{self._port}/health", timeout=timeout_s):
             return True
         return False
 
@@ -124,7 +126,7 @@ class ModelServers:
     Users ask the others meanwhile. One whose machine is gone, or that ends too often, is given up with a warning. Ray must run.
 
     Args:
-        start_timeout_s: seconds within which all must answer.
+        start_timeout_s: seconds that a server may take to start.
         max_restarts, restart_window_s: restarts of one server within so many seconds.
 
     Raises:
@@ -135,29 +137,30 @@ class ModelServers:
     def __init__(
         self, config: LLMUserConfig, cluster: ClusterConfig, *, start_timeout_s: float, max_restarts: int, restart_window_s: float
     ) -> None:
-        self._config, self._cluster = config, cluster
+        folder = Path(config.serve).expanduser()
+        self._config = replace(config, serve=str(folder.absolute())) if folder.exists() else config
+        self._cluster, self._start_timeout_s = cluster, start_timeout_s
         self._max_restarts, self._window_s = max_restarts, restart_window_s
         self._closing = threading.Event()
         self.num_restarts = 0
         self.actors = [self._create() for _ in range(config.serve_engines)]
         self._watcher = threading.Thread(target=self._watch, name="server watch", daemon=True)
-        until = time.monotonic() + start_timeout_s
         # vLLM measures the free memory of a card: servers that share one start one after another.
         rounds = [[actor] for actor in self.actors] if 0 < config.serve_gpus < 1 else [self.actors]
         try:
             self._places: list[Place] = ray.get([actor.place.remote() for actor in self.actors], timeout=start_timeout_s)
             for actors in rounds:
-                ray.get([actor.start.remote() for actor in actors], timeout=max(0.0, until - time.monotonic()))
+                ray.get([actor.start.remote() for actor in actors], timeout=2.0 * start_timeout_s)
         except ray.exceptions.GetTimeoutError as error:
             self.close()
             raise RuntimeError(
-                f"the servers of simulator.serve={config.serve} must answer within policy.start_timeout_s={start_timeout_s:g} s; each "
+                f"the servers of simulator.serve={config.serve} must find room within policy.start_timeout_s={start_timeout_s:g} s; each "
                 f"needs {config.serve_cpus} free CPUs and {config.serve_gpus:g} GPUs on one machine"
             ) from error
         except ray.exceptions.RayError as error:
             self.close()
             rule = f"simulator.serve must be a model that vLLM serves with these settings, got {config.serve!r}"
-            raise ValueError(f"{rule}: {_reason(error)}") from error
+            raise ValueError(f"{rule}: {reason_of(error)}") from error
         except BaseException:
             self.close()
             raise
@@ -180,18 +183,16 @@ class ModelServers:
                 ray.kill(actor)
 
     def _create(self, place: Place | None = None) -> Any:
-        path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment: dict[str, Any] = {"env_vars": {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": str(self._config.serve_cpus)}}
-        if not self._cluster.address:
-            environment["py_executable"] = shlex.quote(sys.executable)
         remote = ray.remote(ModelServer).options(
             num_cpus=self._config.serve_cpus,
             num_gpus=self._config.serve_gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(place.node, soft=False) if place else "SPREAD",
             max_concurrency=4,
-            runtime_env=environment,
+            runtime_env=runtime_env(self._cluster, num_threads=self._config.serve_cpus),
         )
-        return remote.remote(self._config, port=place.port if place else 0)
+        versions = to_compare() if self._cluster.address else None
+        port = place.port if place else 0
+        return remote.remote(self._config, start_timeout_s=self._start_timeout_s, versions=versions, port=port)
 
     def _watch(self) -> None:
         """Restarts servers that end, until `close`."""
@@ -201,13 +202,13 @@ class ModelServers:
             done, _ = ray.wait(list(calls), num_returns=1, timeout=1.0)
             for call in done:
                 number, is_start = calls.pop(call)
+                is_gone = False
                 try:
                     why = ray.get(call)
                 except ray.exceptions.RayActorError as error:
-                    why = _reason(error)
-                    self.actors[number] = self._create(self._places[number])
+                    why, is_gone = reason_of(error), True
                 except ray.exceptions.RayError as error:
-                    why = _reason(error)
+                    why = reason_of(error)
                 else:
                     if is_start:
                         calls[self.actors[number].wait.remote()] = (number, False)
@@ -224,6 +225,9 @@ class ModelServers:
                 taken.append(now)
                 log.warning("the server of simulator.serve at %s is restarted: %s", url, why)
                 self.num_restarts += 1
+                if is_gone:
+                    ray.kill(self.actors[number])  # it may only have been out of reach
+                    self.actors[number] = self._create(self._places[number])
                 calls[self.actors[number].start.remote()] = (number, True)
 
 
@@ -254,10 +258,5 @@ def free_port(host: str) -> int:
 
 def why_ended(output: str, code: int) -> str:
     """Of a server, in one line: the first error that it printed, else how it ended."""
-    errors = re.findall(r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?\w*(?:Error|Exception): (.+)$", output, re.MULTILINE)
+    errors = re.findall(r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?[\w.]*(?:Error|Exception): (.+)$", output, re.MULTILINE)
     return errors[0].strip() if errors else f"its process ended with code {code}"
-
-
-def _reason(error: Exception) -> str:
-    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-    return str(cause).strip().partition("\n")[0] or type(cause).__name__

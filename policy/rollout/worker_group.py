@@ -56,7 +56,7 @@ def put(weights: WeightUpdate) -> Any:
         return ray.put(weights)
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
         remedy = "free its disk or raise cluster.object_store_mb"
-        raise RuntimeError(f"Ray's object store must have room for the weights, got {_reason(error)}; {remedy}") from error
+        raise RuntimeError(f"Ray's object store must have room for the weights, got {reason_of(error)}; {remedy}") from error
 
 
 class WorkerLostError(RuntimeError):
@@ -128,11 +128,11 @@ class WorkerGroup:
         except ray.exceptions.GetTimeoutError:
             raise
         except LOST as error:
-            raise WorkerLostError(_reason(error)) from error
+            raise WorkerLostError(reason_of(error)) from error
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except ray.exceptions.RayError as error:
-            raise RuntimeError(f"Ray must bring back the workers' results, got {type(error).__name__}: {_reason(error)}") from error
+            raise RuntimeError(f"Ray must bring back the workers' results, got {type(error).__name__}: {reason_of(error)}") from error
 
     def cancel(self, ref: Any) -> None:
         ray.cancel(ref)
@@ -161,7 +161,7 @@ class WorkerGroup:
             except WorkerLostError as error:
                 why = str(error)
             except ValueError as error:  # at the first start the settings are at fault, now the state of the machine
-                raise RuntimeError(f"rollout worker {worker} must restart after it was lost ({why}), got {_reason(error)}") from error
+                raise RuntimeError(f"rollout worker {worker} must restart after it was lost ({why}), got {reason_of(error)}") from error
             else:
                 break
         self._on_restart(worker)
@@ -216,20 +216,12 @@ class WorkerGroup:
         self.workers = []
 
     def _create(self) -> Any:
-        threads = str(self._config.threads_per_engine)
-        # Workers of an existing cluster do not look where this process found the project.
-        path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}
-        environment: dict[str, Any] = {"env_vars": variables}
-        if not self._cluster.address:
-            # Ray starts workers through bash and leaves this one word unquoted.
-            environment["py_executable"] = shlex.quote(sys.executable)
         remote = ray.remote(RolloutWorker).options(
             num_cpus=self._config.threads_per_engine,
             num_gpus=self._cluster.gpus_per_engine,
             scheduling_strategy="SPREAD",
             max_concurrency=100_000,  # with Ray's 1000 the groups of a long evaluation would keep a worker from answering a heartbeat
-            runtime_env=environment,
+            runtime_env=runtime_env(self._cluster, num_threads=self._config.threads_per_engine),
         )
         return remote.remote(self._config, self._engine_config, **self._build)
 
@@ -257,10 +249,30 @@ class WorkerGroup:
             return 0.0  # its other calls report the loss
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The first line of the error's message, without the traceback that Ray puts before it."""
     cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
+
+
+def no_cluster(address: str) -> ValueError:
+    """What to raise where no cluster is at an address."""
+    remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
+    return ValueError(f"cluster.address must be that of a running Ray cluster, got {address!r}; {remedy}")
+
+
+def runtime_env(cluster: ClusterConfig, *, num_threads: int) -> dict[str, Any]:
+    """What the process of an actor starts with."""
+    threads = str(num_threads)
+    # Processes of an existing cluster do not look where this one found the project.
+    path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment: dict[str, Any] = {
+        "env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}
+    }
+    if not cluster.address:
+        # Ray starts workers through bash and leaves this one word unquoted.
+        environment["py_executable"] = shlex.quote(sys.executable)
+    return environment
 
 
 @contextmanager
@@ -281,7 +293,10 @@ def ray_session(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    address = get_ray_address_from_environment("auto", None) if cluster.address == "auto" else cluster.address
+    try:
+        address = get_ray_address_from_environment("auto", None) if cluster.address == "auto" else cluster.address
+    except ConnectionError as error:
+        raise no_cluster(cluster.address) from error
     spans_machines = bool(address) and not is_localhost(address.rpartition(":")[0])
     # Otherwise Ray replaces a loopback address by that of the network interface, and listens there.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(spans_machines))
@@ -290,8 +305,7 @@ def ray_session(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus
         try:
             ray.init(address=address, **quiet)
         except ConnectionError as error:
-            remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
-            raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
+            raise no_cluster(cluster.address) from error
     else:
         # Otherwise Ray keeps one in ~/.ray, which may not be writable.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

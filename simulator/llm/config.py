@@ -20,7 +20,7 @@ DEFAULT_URL = "http://127.0.0.1:8000/v1"
 DECIDE_NOTHING = (
     *("urls", "api_key_env", "concurrency", "timeout_s", "retries", "retry_share", "max_wait_s", "first_backoff_s", "max_backoff_s"),
     *("circuit_failures", "circuit_pause_s", "cache", "price_prompt", "price_completion"),
-    *("serve", "serve_engines", "serve_cpus", "serve_gpus", "serve_gpu_memory_share", "serve_kv_cache_mb", "serve_context"),
+    *("serve_engines", "serve_cpus", "serve_gpus", "serve_gpu_memory_share", "serve_kv_cache_mb", "serve_context"),
 )
 """Settings of `EndpointConfig` without influence on a user's words: where and how patiently it is asked, and the price."""
 
