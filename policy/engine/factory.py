@@ -153,8 +153,6 @@ def check_capacity(
 
 def check_free_memory(rollout: RolloutConfig | None, engine: EngineConfig, model_folder: Path | None, user: LLMUserConfig | None) -> None:
     """Raises ValueError where this machine lacks memory for engines and served users on its CPU; None for those that are elsewhere."""
-    from policy.model import find_model
-
     free_mb = free_bytes() >> 20
     # 900 MiB an engine on a CPU and 400 for another process were measured with the embedded policy. Weights are there twice while
     # they are replaced.
@@ -167,6 +165,8 @@ def check_free_memory(rollout: RolloutConfig | None, engine: EngineConfig, model
             )
         free_mb -= rollout.num_engines * each_mb
     if user:
+        from policy.model import find_model
+
         each_mb = 1300 + user.serve_kv_cache_mb + weights_mb(find_model(user.serve), 2)
         if user.serve_engines * each_mb > free_mb:
             raise ValueError(
