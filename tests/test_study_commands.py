@@ -30,6 +30,7 @@ def test_a_door_lists_the_commands_of_studies_and_imports_none_of_them(tmp_path:
         ("analysis", "rlver"),
         ("analysis", "entropy-law"),
         ("policy", "reads"),
+        ("policy", "pool_model"),
         ("curriculum", "alarms"),
         ("curriculum", "tradeoff"),
     ],
