@@ -219,8 +219,6 @@ class ExperimentConfig:
                 f"policy.prior.thinking must be policy.thinking={policy.thinking}, got {policy.prior.thinking}; leave it unset"
             )
         algorithm.require(learner)
-        if policy.sleep and learner.device == "cpu":
-            raise ValueError("policy.sleep must be false with learner.device=cpu, got true: there is no GPU to give the memory to")
         if policy.sleep and rollout.max_staleness:
             raise ValueError(
                 f"policy.sleep must be false with rollout.max_staleness={rollout.max_staleness}, got true: engines roll out during updates"

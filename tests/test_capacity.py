@@ -127,7 +127,8 @@ def test_a_vllm_for_gpus_needs_them(monkeypatch):
 
 def test_settings_that_contradict_each_other_are_refused():
     for setting, rollout, engine, cluster in (
-        (r"policy\.sleep", {}, {"sleep": True}, {}),
+        (r"policy\.sleep must be false with cluster\.gpus_per_engine=0", {}, {"sleep": True}, {}),
+        (r"policy\.sleep must be false with learner\.device=cpu", {}, {"sleep": True}, {"gpus_per_engine": 1.0}),
         (r"cluster\.gpus_per_engine", {}, {"tensor_parallel": 2}, {"gpus_per_engine": 1.0}),
         (r"policy\.engine_process", {"deterministic": True}, {"engine_process": True}, {}),
         (r"policy\.weight_folder", {}, {"weight_transport": WeightTransport.FILE}, {"address": "auto"}),

@@ -74,8 +74,6 @@ def test_what_the_learner_keeps_must_stand_beside_awake_engines(monkeypatch: pyt
     check_memory(config)
     with pytest.raises(ConfigError, match=r"policy\.gpu_memory_share must leave the learner .*, got 0\.9; it keeps about 0\.0 GiB"):
         check_memory(load("adaptive_curriculum", [*words, "policy.gpu_memory_share=0.9"]))
-    with pytest.raises(ConfigError, match=r"policy\.sleep must be false with learner\.device=cpu, got true"):
-        load("adaptive_curriculum", ["policy.sleep=true", "cluster.gpus_per_engine=1"])
     with pytest.raises(ConfigError, match=r"policy\.sleep must be false with rollout\.max_staleness=1, got true"):
         load("adaptive_curriculum", [*words, "rollout.max_staleness=1"])
 

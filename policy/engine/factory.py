@@ -106,8 +106,9 @@ def check_capacity(
             "cluster.gpus_per_engine must be above 0 where vLLM is installed for GPUs, got 0: every engine would take the first one; "
             "begin with the experiment own_model, or install for the CPU by `make setup ACCELERATOR=cpu`"
         )
-    if engine.sleep and not gpus:
-        raise ValueError("policy.sleep must be false with cluster.gpus_per_engine=0, got true: only a GPU's memory is given up")
+    if engine.sleep and not (gpus and learner_device.startswith("cuda")):
+        setting = f"learner.device={learner_device}" if gpus else "cluster.gpus_per_engine=0"
+        raise ValueError(f"policy.sleep must be false with {setting}, got true: engines give a GPU's memory to the learner on it")
     if engine.tensor_parallel > 1 and 0 < gpus < engine.tensor_parallel:
         raise ValueError(f"cluster.gpus_per_engine must be at least policy.tensor_parallel={engine.tensor_parallel}, got {gpus:g}")
     if user and not user.serve_gpus and vllm_is_for_gpus():
