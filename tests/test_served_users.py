@@ -50,66 +50,74 @@ def local_ray():
         yield
 
 
-def has_answered(user: LLMUserConfig) -> bool:
-    with suppress(ValueError):
-        check_endpoints(user, *first_question(user))
-        return True
-    return False
-
-
-@needs_vllm
-@pytest.mark.engine
-def test_a_killed_server_comes_back_at_its_address_while_the_other_answers(model, local_ray, caplog):
-    """Takes a minute: two servers start, and one of them twice."""
-    config = LLMUserConfig(serve=str(model), serve_engines=2, cache="off", **SENSELESS)
-    servers = ModelServers(config, ClusterConfig(), **PATIENCE)
-    try:
-        first, second = ({**vars(servers.user), "urls": [url]} for url in servers.user.urls)
-        first, second = (LLMUserConfig(**{name: given[name] for name in vars(config)}) for given in (first, second))
-        assert first.urls != second.urls and servers.user.model == str(model) and not servers.user.serve
-        assert has_answered(first) and has_answered(second)
-        processes = [psutil.Process(ray.get(actor.pid.remote())) for actor in servers.actors]
-        os.kill(processes[0].pid, signal.SIGKILL)
-        assert has_answered(second) and not has_answered(first)
-        deadline = time.monotonic() + 200.0
-        while not has_answered(first):
-            assert time.monotonic() < deadline
-            time.sleep(1.0)
-        assert servers.num_restarts == 1 and "restarted: its process ended with code -9" in caplog.text
-        processes += psutil.Process(ray.get(servers.actors[0].pid.remote())).children(recursive=True)
-    finally:
-        servers.close()
-    assert not psutil.wait_procs(processes, timeout=20.0)[1]
-
-
 @needs_vllm
 @pytest.mark.engine
 def test_a_server_that_cannot_start_says_why(model, local_ray):
-    config = LLMUserConfig(serve=str(model), serve_kv_cache_mb=1)
-    with pytest.raises(ValueError, match=r"^simulator\.serve must be a model that vLLM serves with these settings, got .*KV cache"):
+    config = LLMUserConfig(serve=str(model), serve_context=100_000)
+    with pytest.raises(
+        ValueError, match=r"^simulator\.serve must be a model that vLLM serves with these settings, got .*max_model_len \(100000\)"
+    ):
         ModelServers(config, ClusterConfig(), **PATIENCE)
 
 
 @needs_vllm
 @pytest.mark.engine
-def test_one_command_runs_policy_users_and_learner(model, tmp_path):
-    """Takes a minute: Ray, a server and a worker start."""
+def test_one_command_runs_policy_users_and_learner_and_outlives_a_server(model, tmp_path):
+    """Takes a minute: Ray, two servers and a worker start, and one server again."""
     policy = save_tiny_policy(tmp_path / "policy", hidden=64, layers=1)
     settings = {"runs": tmp_path, "name": "a", "policy.model": policy, "policy.engine": "hf", "rollout.max_turns": 2}
-    settings |= {"rollout.max_context": 1000, "budget.steps": 1, "evaluation.strictness": "[0.5]", "evaluation.during_scenarios": 2}
-    settings |= {"simulator.kind": "llm", "simulator.serve": model, "simulator.retries": 8, "simulator.cache": "off"}
-    settings |= {f"simulator.{name}": value for name, value in SENSELESS.items()}
+    settings |= {"rollout.max_context": 1000, "budget.steps": 2, "evaluation.strictness": "[0.5]", "evaluation.during_scenarios": 2}
+    settings |= {"simulator.kind": "llm", "simulator.serve": model, "simulator.serve_engines": 2, "simulator.retries": 8}
+    settings |= {f"simulator.{name}": value for name, value in SENSELESS.items()} | {"simulator.cache": "off"}
     settings |= {"probe.num_dialogues": 0, "evaluation.num_scenarios": 2, "evaluation.listener": "none"}
     command = [sys.executable, "-m", "experiments", "smoke", *(f"{name}={value}" for name, value in settings.items())]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MARK_OF_THIS_TEST": str(tmp_path)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = tmp_path / "smoke" / "a"
+    folder, log = tmp_path / "smoke" / "a", tmp_path / "log"
+
+    def ours() -> list[psutil.Process]:
+        """All processes of the run; vLLM's engines have names of their own."""
+        found = psutil.process_iter(["environ", "cmdline"])
+        return [each for each in found if (each.info["environ"] or {}).get("MARK_OF_THIS_TEST") == str(tmp_path)]
+
+    with log.open("w") as output:
+        run = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    while not (folder / CONFIG).is_file():  # the run began, so its servers answer
+        assert run.poll() is None, log.read_text()
+        time.sleep(0.2)
+    servers = [each for each in ours() if "policy.serve" in each.info["cmdline"]]
+    assert len(servers) == 2
+    servers[0].kill()
+    assert run.wait(400) == 0, log.read_text()
+    assert "is restarted: its process ended with code -9" in log.read_text()
     assert {line["error"] for line in read_lines(folder / DIALOGUES)} == {""}
     saved = read_config(folder / CONFIG)["simulator"]
     assert saved["serve"] == saved["model"] == str(model) and len(saved["urls"]) == 1
-    # Nothing is left, also not vLLM's engines, which have another name.
-    assert not [each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get("MARK_OF_THIS_TEST") == str(tmp_path)]
+    assert not psutil.wait_procs(ours(), timeout=20.0)[1]
+
+
+@needs_vllm
+@pytest.mark.engine
+def test_a_killed_server_comes_back_at_its_address(model, local_ray):
+    config = LLMUserConfig(serve=str(model), cache="off", **SENSELESS)
+    servers = ModelServers(config, ClusterConfig(), **PATIENCE)
+    try:
+        assert has_answered(servers.user) and not servers.user.serve
+        os.kill(ray.get(servers.actors[0].pid.remote()), signal.SIGKILL)
+        assert not has_answered(servers.user)
+        deadline = time.monotonic() + 200.0
+        while not has_answered(servers.user):
+            assert time.monotonic() < deadline
+            time.sleep(1.0)
+        assert servers.num_restarts == 1
+    finally:
+        servers.close()
+
+
+def has_answered(user: LLMUserConfig) -> bool:
+    with suppress(ValueError):
+        check_endpoints(user, *first_question(user))
+        return True
+    return False
 
 
 def config_of(model, **changes):
@@ -169,6 +177,10 @@ def test_served_users_take_the_first_gpus_and_engines_the_rest(monkeypatch):
             "no room",
         ),
         ("torch.OutOfMemoryError: CUDA out of memory\nRuntimeError: Engine core initialization failed\n", "CUDA out of memory"),
+        (
+            "pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, too long [type=x]\n",
+            "Value error, too long [type=x]",
+        ),
         ("Killed\n", "its process ended with code 3"),
     ],
 )

@@ -57,7 +57,7 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
 
 def serve(model_folder: Path, options: Sequence[str]) -> None:
     """Serves a model by vLLM's OpenAI server with these options until this process is told to end."""
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     os.environ.pop("VLLM_API_KEY", None)  # users of this server send none
     import_vllm()
     from vllm.entrypoints.launchers.api_server.entry import main

@@ -258,5 +258,9 @@ def free_port(host: str) -> int:
 
 def why_ended(output: str, code: int) -> str:
     """Of a server, in one line: the first error that it printed, else how it ended."""
-    errors = re.findall(r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?[\w.]*(?:Error|Exception): (.+)$", output, re.MULTILINE)
+    head = r"^(?:\([^)]*\) )*(?:ERROR [^\]]*\] )?"
+    # pydantic says how many errors there are, and on the next line what the first is.
+    errors = re.findall(
+        head + r"[\w.]*(?:Error|Exception): (?:\d+ validation errors? for .*\n" + head + r"\s*)?(.+)$", output, re.MULTILINE
+    )
     return errors[0].strip() if errors else f"its process ended with code {code}"
