@@ -29,7 +29,7 @@ from policy.prior.prior import build_prior
 from policy.ranks import Ranks
 from policy.rollout.chat import MARK
 from policy.rollout.pool import RolloutPool
-from policy.rollout.worker_group import ray_session
+from policy.rollout.session import ray_session
 from simulator.dialogue import UserSimulator
 from simulator.reward import REWARD_TERMS
 from simulator.scenario import Split

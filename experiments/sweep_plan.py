@@ -277,8 +277,8 @@ class Sweep:
         for config in configs.values() if self.parallel > 1 else ():
             policy, cluster, user = config.policy, config.cluster, served_by_run(config.simulator)
             if not cluster.address and ((user and user.serve_gpus) or policy.sleep):
-                setting = "policy.sleep" if policy.sleep else "simulator.serve_gpus"
-                raise ConfigError(f"parallel must be 1 with {setting}, got {self.parallel}: runs side by side use the same GPUs")
+                cause = "policy.sleep" if policy.sleep else "simulator.serve_gpus"
+                raise ConfigError(f"parallel must be 1 with {cause}, got {self.parallel}: runs side by side use the same GPUs")
             if cluster.gpus_per_engine and not cluster.address and policy.engine is not EngineKind.HF and policy.gpu_memory_share:
                 raise ConfigError(
                     f"parallel must be 1 where engines fill a share of a GPU (policy.gpu_memory_share={policy.gpu_memory_share:g}), got "

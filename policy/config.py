@@ -64,7 +64,7 @@ class EngineConfig:
     """Part of a GPU that an engine fills. With 0 it takes its weights, its activations and kv_cache_mb, so that runs can share a card."""
     sleep: bool = False
     """Give the GPU's memory to the learner while it updates: an engine's weights and cache go, and come back with the new weights (vLLM's
-    sleep mode). What the learner keeps then stands beside awake engines. With `rollout.max_staleness=0`."""
+    sleep mode). The learner's weights and optimiser state stay on the card all the time. Needs `rollout.max_staleness=0`."""
     block_size: PositiveInt = 32
     """Tokens of a shared prefix are remembered in blocks of this size; vLLM's 128 would share nothing in short dialogues."""
     max_running: PositiveInt = 128

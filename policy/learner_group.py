@@ -19,7 +19,7 @@ from policy.config import ClusterConfig, LearnerConfig
 from policy.files import OwnFolder
 from policy.learner import Learner
 from policy.ranks import Ranks
-from policy.rollout.worker_group import runtime_env
+from policy.rollout.session import runtime_env
 
 START_S = 300
 """Seconds within which the processes of all ranks must be there."""

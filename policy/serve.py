@@ -1,4 +1,4 @@
-"""The process of a served model, `python -m policy.serve MODEL [options of vLLM's server]`. It ends with its parent, its own with it."""
+"""The process of a served model, `python -m policy.serve MODEL [options of vLLM's server]`. Its processes end with its parent."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tiny_policy import save_tiny_policy
 from analysis.runs import DIALOGUES, METRICS, read_lines, read_summary
 from experiments.config import load
 from policy.config import ClusterConfig
-from policy.rollout.worker_group import ray_session
+from policy.rollout.session import ray_session
 from policy.versions import check_same, to_compare
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,7 +78,7 @@ def test_the_main_job_on_two_machines_outlives_the_loss_of_one_and_takes_in_anot
 
 def test_auto_without_a_cluster_is_refused(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("policy.rollout.worker_group.get_ray_address_from_environment", MagicMock(side_effect=ConnectionError("none")))
+    monkeypatch.setattr("policy.rollout.session.get_ray_address_from_environment", MagicMock(side_effect=ConnectionError("none")))
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with (
         pytest.raises(ValueError, match=r"cluster\.address must be that of a running Ray cluster, got 'auto'"),

@@ -28,8 +28,9 @@ from policy.engine.weights import PackedWeights
 from policy.model import load_tokenizer
 from policy.rollout.dialogue import SamplingOverrides
 from policy.rollout.pool import DialogueCounts, RolloutPool, is_fresh, off_policy_metrics
+from policy.rollout.session import ray_session
 from policy.rollout.worker import RolloutWorker
-from policy.rollout.worker_group import WorkerGroup, ray_session
+from policy.rollout.worker_group import WorkerGroup
 from simulator.dialogue import Outcome
 from tests.scripted_worker import ScriptedWorker
 from tests.tiny_policy import FakeScenarios, NumberingUser, load, logprobs_of, save_tiny_policy
@@ -218,7 +219,7 @@ from pathlib import Path
 import numpy as np, ray
 from experiments.run_lock import Interruption
 from policy.config import ClusterConfig
-from policy.rollout.worker_group import ray_session
+from policy.rollout.session import ray_session
 # The tests themselves may run under nohup.
 signal.signal(signal.SIGHUP, before := signal.SIG_DFL)
 with ray_session(ClusterConfig(), num_cpus=1, folder=Path(sys.argv[1])):

@@ -33,7 +33,7 @@ from policy.learner_group import LearnerGroup
 from policy.lora import add_adapters
 from policy.model import load_model
 from policy.ranks import Ranks
-from policy.rollout.worker_group import ray_session
+from policy.rollout.session import ray_session
 from policy.shards import whole
 from simulator.files import read_lines
 from tests.tiny_policy import save_tiny_policy

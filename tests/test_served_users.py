@@ -21,11 +21,12 @@ from analysis.runs import CONFIG, DIALOGUES, read_config, read_lines
 from experiments.config import load
 from experiments.errors import ConfigError
 from experiments.preflight import check_needs
+from experiments.sweep_plan import load_sweep
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.engine.factory import cards, check_capacity, ray_needs
 from policy.files import folder_for_sockets
 from policy.rollout.servers import ModelServers, why_ended
-from policy.rollout.worker_group import ray_session
+from policy.rollout.session import ray_session
 from simulator.llm.client import check_endpoints
 from simulator.llm.user import LLMUserConfig
 from simulator.user import first_question
@@ -151,6 +152,18 @@ def test_settings_of_servers_that_contradict_each_other_are_refused():
     with pytest.raises(ValueError, match=r"simulator\.serve_gpus must be a whole number above 1, got 1\.5"):
         LLMUserConfig(serve="m", serve_gpus=1.5)
     assert LLMUserConfig(serve="m").model == "m" and LLMUserConfig(serve="m", model="n").model == "n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("policy.sleep", ["policy.sleep=true"]),
+        ("simulator.serve_gpus", ["simulator.kind=llm", "simulator.serve=m", "simulator.serve_gpus=1"]),
+    ],
+)
+def test_runs_side_by_side_do_not_share_gpus_with_servers_or_sleepers(setting, words):
+    with pytest.raises(ConfigError, match=rf"parallel must be 1 with {setting}, got 2: runs side by side use the same GPUs"):
+        load_sweep("quick_comparison", ["parallel=2", *words])
 
 
 def test_served_users_take_the_first_gpus_and_engines_the_rest(monkeypatch):

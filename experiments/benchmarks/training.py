@@ -39,7 +39,7 @@ from policy.model import load_model, token_logprobs_and_entropy
 from policy.ranks import Ranks
 from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutGroup
-from policy.rollout.worker_group import ray_session
+from policy.rollout.session import ray_session
 from simulator.dialogue import Speaker
 from simulator.reward import final_emotion
 

@@ -19,8 +19,9 @@ from policy.engine.factory import check_capacity, check_engine, check_weight_fil
 from policy.engine.weights import WeightSync, rounded_names
 from policy.files import folder_for_sockets
 from policy.rollout.dialogue import Rollout, RolloutGroup, SamplingOverrides, Task, is_the_engines
+from policy.rollout.session import ray_session
 from policy.rollout.worker import ENGINE_BUSY_S, Scenarios
-from policy.rollout.worker_group import WorkerGroup, WorkerLostError, ray_session
+from policy.rollout.worker_group import WorkerGroup, WorkerLostError
 from policy.versions import to_compare
 from simulator.dialogue import Outcome, UserSimulator
 from simulator.reward import Shares

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from policy.config import ClusterConfig
 from policy.files import OwnFolder
 from policy.process import binding_children
-from policy.rollout.worker_group import reason_of, runtime_env
+from policy.rollout.session import reason_of, runtime_env
 from policy.versions import check_same, to_compare
 from simulator.llm.user import LLMUserConfig
 
