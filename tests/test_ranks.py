@@ -132,6 +132,15 @@ def play_all(rank: int, size: int, folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_process_group() -> None:
+    """An engine of other tests may have left vLLM's in this process."""
+    if torch.distributed.is_initialized():
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        cleanup_dist_env_and_memory()
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """By number of ranks, what each of them found; the first is this process."""
