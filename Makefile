@@ -15,7 +15,7 @@ EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml experime
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known run-there
+.PHONY: help setup setup-dev setup-bench test experiment tensorboard report transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known run-there
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,8 +26,8 @@ setup: ## .venv with the pinned packages (ACCELERATOR=gpu for a model of your ow
 setup-dev:
 	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev,echo "$(NO_PYTHON)" >&2; exit 2)
 
-setup-lora setup-bench: setup-%: setup # also what policy.lora or the comparison with TRL in `make bench` needs
-	@$(PYTHON) requirements/install.py --extra $*
+setup-bench: setup # also what the comparison with TRL in `make bench` needs
+	@$(PYTHON) requirements/install.py --extra bench
 
 test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what starts engines)
 	@OMP_NUM_THREADS=1 $(RUN_PYTHON) -m pytest $(SIDE_BY_SIDE) $(ARGS)

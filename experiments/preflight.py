@@ -16,7 +16,7 @@ from experiments.errors import ConfigError, refusing
 from experiments.resume import check_resumable
 from experiments.run_lock import check_no_writer
 from experiments.second_listener import second_user
-from policy.config import CriticKind, LearnerConfig, check_lora, require_plain_python
+from policy.config import CriticKind, LearnerConfig, require_plain_python
 from policy.engine.factory import card_of, check_capacity, check_weight_files, free_bytes, gpu_bytes, gpu_number, num_gpus
 from policy.memory import ModelSize, in_words, learner_bytes, num_adapted
 from policy.prior import EMBEDDED, prior_folder
@@ -89,7 +89,6 @@ def check_needs(config: ExperimentConfig) -> None:
             from policy.engine.factory import vllm_remedy
 
             raise ConfigError(f"{rule.format('is not installed')}; {vllm_remedy()}")
-        check_lora(policy.lora)
         weights = None if policy.is_embedded else check_model(config)
         for callback in config.callbacks.values():
             callback.check(config)

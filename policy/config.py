@@ -223,22 +223,16 @@ class LearnerConfig:
 class LoraConfig:
     """Low-rank adapters, `policy.lora.*`: the model's weights stay, and a product of two thin matrices is trained next to each.
 
-    Source: arXiv 2106.09685. Needs the package `peft`.
+    Source: arXiv 2106.09685, by `peft`.
     """
 
     rank: NonNegativeInt = 0
-    """Inner width of each adapter. 0 trains all weights and needs no `peft`."""
+    """Inner width of each adapter. 0 trains all weights."""
     alpha: PositiveFloat = 32.0
     """An adapter's output is scaled by alpha / rank."""
     targets: str = "all-linear"
     """Layers that get an adapter: `all-linear` (all but the output head), or the ends of their names, as in `q_proj,v_proj`. Never an
     embedding, an output head that is one, or experts joined in one parameter, with which `all-linear` is refused."""
-
-
-def check_lora(config: LoraConfig) -> None:
-    """Raises ValueError for adapters where `peft` is not installed."""
-    if config.rank and importlib.util.find_spec("peft") is None:
-        raise ValueError(f"policy.lora.rank must be 0 where peft is not installed, got {config.rank!r}; make setup-lora")
 
 
 class KlPlace(StrEnum):

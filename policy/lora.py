@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from policy.config import LoraConfig, check_lora
+from policy.config import LoraConfig
 
 
 def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> PreTrainedModel:
@@ -23,9 +23,8 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
         seed: of the adapters' first matrices; the second ones are zero.
 
     Raises:
-        ValueError: `peft` is not installed, or the targets are not all linear layers whose adapters can be merged into the plain model.
+        ValueError: the targets are not all linear layers whose adapters can be merged into the plain model.
     """
-    check_lora(config)
     import peft
 
     def is_target(name: str) -> bool:

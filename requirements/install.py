@@ -123,7 +123,7 @@ def set_up(root: Path, *, accelerator: str, dev: bool, extras: Sequence[str] = (
         root: the checkout.
         accelerator: cpu or gpu; empty takes what is installed already or was begun, else cpu, on which all experiments but own_model run.
         dev: whether the tools for tests and linting are wanted too.
-        extras: names of further lists: `lora`, `bench`.
+        extras: names of further lists: `bench`.
     """
     if accelerator not in ("", *ACCELERATORS):
         raise ValueError(f"ACCELERATOR must be one of {', '.join(ACCELERATORS)}, got {accelerator!r}")
@@ -165,8 +165,8 @@ def main() -> int:
     """Exit code 0 when everything is there, 1 when the installation failed, 2 for bad input, 130 on Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", action="store_true", help="also the tools for tests and linting")
-    extra = "also what low-rank adapters or the benchmark need"
-    parser.add_argument("--extra", action="append", choices=("lora", "bench"), default=[], help=extra)
+    extra = "also what the comparison with TRL in `make bench` needs"
+    parser.add_argument("--extra", action="append", choices=("bench",), default=[], help=extra)
     arguments = parser.parse_args()
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         got = sys.version.split()[0]

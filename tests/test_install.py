@@ -103,7 +103,7 @@ def test_an_environment_for_gpus_stays_one_until_the_cpu_is_asked_for(checkout: 
         set_up(checkout, accelerator="tpu", dev=False)
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "dev", "lora", "bench"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "dev", "bench"])
 def test_every_requirement_is_pinned_to_one_version(name: str) -> None:
     pins = read_pins(ROOT / "requirements" / f"{name}.txt")
     assert pins

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,12 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from policy.algorithms.algorithms import Grpo
 from policy.checkpoint import load_checkpoint, save_checkpoint
-from policy.config import GrpoConfig, LearnerConfig, LoraConfig, check_lora
+from policy.config import GrpoConfig, LearnerConfig, LoraConfig
 from policy.learner import Learner
 from policy.lora import adapter_parameters, add_adapters
 from policy.model import load_model, token_logprobs_and_entropy
 
-needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed (requirements/lora.txt)")
 
-
-def test_adapters_without_their_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    check_lora(LoraConfig())
-    with pytest.raises(ValueError, match=r"policy\.lora\.rank .*make setup-lora"):
-        check_lora(LoraConfig(rank=8))
-
-
-@needs_peft
 @pytest.mark.parametrize(("targets", "tied"), [("lm_head", True), ("q_proj, embed_tokens", False), ("q_proj, nothing", False)])
 def test_targets_whose_adapter_could_not_be_merged_are_refused(targets: str, tied: bool) -> None:
     with pytest.raises(ValueError, match=r"policy\.lora\.targets"):
@@ -55,7 +44,6 @@ def model_of_experts() -> DeepseekV3ForCausalLM:
     return DeepseekV3ForCausalLM(DeepseekV3Config(**sizes)).eval()
 
 
-@needs_peft
 @pytest.mark.parametrize("targets", ["all-linear", "experts", "kv_b_proj, mlp.gate"])
 def test_experts_joined_in_one_parameter_are_refused_and_other_tensors_stay_like_norms(targets: str) -> None:
     with pytest.raises(ValueError, match=r"policy\.lora\.targets .* which means model\.layers\.1\.mlp"):
@@ -81,7 +69,6 @@ def logprobs(model: nn.Module) -> Tensor:
         return token_logprobs_and_entropy(model, batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT)[0]
 
 
-@needs_peft
 def test_new_adapters_change_nothing_and_are_drawn_from_the_seed_alone() -> None:
     models = [tiny_model(), tiny_model()]
     for disturbance, model in enumerate(models):
@@ -93,7 +80,6 @@ def test_new_adapters_change_nothing_and_are_drawn_from_the_seed_alone() -> None
     assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
 
 
-@needs_peft
 @pytest.mark.parametrize(("targets", "tied"), [("lm_head", False), ("all-linear", True)])
 def test_training_moves_the_adapters_alone_and_the_checkpoint_is_a_plain_model(tmp_path: Path, targets: str, tied: bool) -> None:
     learner, plain = adapted_learner(tied=tied, targets=targets), dict(tiny_model(tied=tied).named_parameters())
@@ -112,7 +98,6 @@ def test_training_moves_the_adapters_alone_and_the_checkpoint_is_a_plain_model(t
     assert all(torch.equal(parameter, sent[name]) for name, parameter in loaded.named_parameters())
 
 
-@needs_peft
 def test_a_checkpoint_with_adapters_keeps_stored_buffers(tmp_path: Path) -> None:
     model, bias = model_of_experts(), "model.layers.1.mlp.gate.e_score_correction_bias"
     model.get_buffer(bias).copy_(torch.arange(4.0))
@@ -123,7 +108,6 @@ def test_a_checkpoint_with_adapters_keeps_stored_buffers(tmp_path: Path) -> None
     assert torch.equal(loaded.get_buffer(bias), torch.arange(4.0)) and loaded.state_dict().keys() == model_of_experts().state_dict().keys()
 
 
-@needs_peft
 def test_resumed_adapters_go_on_exactly(tmp_path: Path) -> None:
     whole, first, second = adapted_learner(), adapted_learner(), adapted_learner()
     train(whole, range(4))

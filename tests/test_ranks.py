@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import multiprocessing
 import os
@@ -46,7 +45,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "Clip-Cov": ("rloo", {"policy_loss": "clip_cov"}, SEVERAL_STEPS),
     "critic": ("ppo", {"critic_warmup_steps": 1}, SEVERAL_STEPS),
     "shared critic": ("ppo", {"critic": "shared", "critic_warmup_steps": 0}, {}),
-    **({"adapters": ("grpo", {"kl_coef": 0.1}, SEVERAL_STEPS)} if importlib.util.find_spec("peft") else {}),
+    "adapters": ("grpo", {"kl_coef": 0.1}, SEVERAL_STEPS),
 }
 """Kind and settings of the algorithm, and settings of the learner."""
 SHARDED = [case for case in CASES if case != "shared critic"]

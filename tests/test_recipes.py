@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -43,8 +42,6 @@ def test_a_recipe_is_planned_and_says_what_this_machine_lacks(recipe: str, capsy
 
 @pytest.mark.parametrize(("recipe", "arm"), ARMS)
 def test_a_recipe_trains_for_two_steps(recipe: str, arm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "lora" in recipe and importlib.util.find_spec("peft") is None:
-        pytest.skip("needs peft")
     model = save_tiny_policy(tmp_path / "model")
     with serving(FakeEndpoint()) as server:
         words = [*TINY, f"policy.model={model}", f"runs={tmp_path / 'runs'}"]
