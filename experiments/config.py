@@ -26,6 +26,7 @@ from pydantic.dataclasses import dataclass
 from analysis.runs import OF_A_MACHINE, PROVENANCE
 from curriculum import TEACHERS
 from curriculum.collapse.history import CollapseConfig
+from experiments.agents.in_run import ReliabilityProbe
 from experiments.callbacks import CALLBACKS
 from experiments.errors import ConfigError
 from experiments.second_listener import Choice, other_listener, second_user
@@ -275,6 +276,7 @@ class ExperimentConfig:
         return self.policy.dtype is EngineDtype.FLOAT32 and not self.learner.autocast
 
 
+CALLBACKS["reliability"] = ReliabilityProbe
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 """Groups of settings whose class is chosen by their `kind`."""
 MAY_CHANGE = ("budget.", "teacher.trace", "simulator.profiles", "simulator.heldout_profiles", *OF_A_MACHINE)

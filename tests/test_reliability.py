@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from experiments.agents import questions as grading
 from experiments.agents.fact_recall import make_facts, probe_policy
 from experiments.agents.questions import Condition, Question, Verdict, phrases, questions_hash, read_questions
 from experiments.agents.reliability import compare, mean_margins, summarise
+from experiments.config import load
 from policy.model import load_model
 from simulator.scenario import Split
 from simulator.text import words_of
@@ -319,3 +322,26 @@ def test_the_likelier_thing_is_the_answer(policy):
     found, margins, digest = probe_policy(policy, num=6, seed=0)
     assert len(found) == 6 and len(digest) == 16 and probe_policy(policy, num=6, seed=0) == (found, margins, digest)
     assert all((margins[name][c] > 0) == (one[c] is RIGHT) for name, one in found.items() for c in Condition)
+
+
+def test_a_run_asks_its_model_before_and_after(tmp_path):
+    folder, path = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), questions_in(tmp_path / "asked", CAPITAL, LEGS)
+    config = load("small_model", [f"policy.model={folder}", "policy.lora.rank=0", f"callbacks.reliability.questions={path}"])
+    asked = config.callbacks["reliability"]
+    asked.check(config)
+    shutil.copytree(folder, tmp_path / "checkpoints" / "step_3")
+    run = SimpleNamespace(config=config, recorder=SimpleNamespace(folder=tmp_path), state=SimpleNamespace(step=3))
+    found = asked.at_end(run, {})["reliability"]
+    assert found["n"] == 2 and found["hash"] == questions_hash(read_questions(path)) and set(found["errors"]) == set(Condition)
+    # The same weights, asked greedily.
+    assert all(cell["before"] == cell["after"] and cell["change"] == 0.0 for cell in found["errors"].values())
+
+
+def test_questions_are_asked_of_language_models_from_a_file_that_is_there(tmp_path):
+    for experiment, path, message in (
+        ("smoke", questions_in(tmp_path, CAPITAL), "callbacks.reliability must be left out for the embedded policy"),
+        ("small_model", tmp_path / "none", "must be a file that can be read"),
+    ):
+        config = load(experiment, [f"callbacks.reliability.questions={path}"])
+        with pytest.raises(ValueError, match=message):
+            config.callbacks["reliability"].check(config)

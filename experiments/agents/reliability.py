@@ -15,7 +15,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from experiments.run_folder import git_commit
 from policy.versions import versions
 from simulator.files import ExitCode, ended, jsonable, write_whole
 from simulator.llm.client import HELLO, check_endpoints
+
+if TYPE_CHECKING:
+    from policy.engine.engine import Engine
+    from policy.rollout.chat import Chat
 
 Margins = Mapping[str, Mapping[str, float]]
 """By question and condition, log p of the right answer less log p of the wrong one, nats."""
@@ -108,6 +112,36 @@ def mean_margins(margins: Margins, *, seed: int, less: Margins | None = None) ->
         values = [margins[name][condition] - (less[name][condition] if less is not None else 0.0) for name in names]
         found[condition] = mean(np.array(values), seed=seed).to_dict()
     return found
+
+
+def change_table(before: Verdicts, after: Verdicts, *, seed: int, margins: tuple[Margins, Margins] | None = None) -> dict[str, Any]:
+    """What training changed, of two agents that were asked the same.
+
+    Args:
+        seed: of the bootstrap over questions.
+        margins: of both, where they are known.
+
+    Returns:
+        `n`, and by measure (`errors` and `margin_nats` by condition, `emotional_cost`, `sycophancy`) `before`, `after`, `change` (paired
+        by question) and `change_ci95`.
+    """
+    old, new, change = summarise(before, seed=seed), summarise(after, seed=seed), compare(before, after, seed=seed)
+
+    def cell(before: Mapping[str, Any], after: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+        interval = [change["low"], change["high"]]
+        return {"before": before["value"], "after": after["value"], "change": change["value"], "change_ci95": interval}
+
+    was, now, changed = old["conditions"], new["conditions"], change["conditions"]
+    table = {
+        "n": change["n"],
+        "errors": {name: cell(was[name]["errors"], now[name]["errors"], changed[name]) for name in changed},
+        **{name: cell(old[name], new[name], change[name]) for name in ("emotional_cost", "sycophancy")},
+    }
+    if margins is not None:
+        old_nats, new_nats = (mean_margins(nats, seed=seed) for nats in margins)
+        changed_nats = mean_margins(margins[1], seed=seed, less=margins[0])
+        table["margin_nats"] = {name: cell(old_nats[name], new_nats[name], nats) for name, nats in changed_nats.items()}
+    return table
 
 
 def reliability(options: argparse.Namespace) -> int:
@@ -212,13 +246,24 @@ async def ask_agent(
         finally:
             await server.endpoints.close()
 
-    from policy.engine.engine import Sampling
-    from policy.rollout.chat import take_apart
-
     with refusing():
         settings = ModelSettings.of(options, agent, max_turns=1)
         engine, chat = settings.load(agent.weights_folder())
-    sampling = Sampling(max_tokens=settings.rollout.max_new_tokens, temperature=options.temperature)
+    limits = {"max_tokens": settings.rollout.max_new_tokens, "concurrency": options.concurrency or 64}
+    try:
+        return await ask_engine(engine, chat, questions, temperature=options.temperature, **limits)
+    finally:
+        engine.close()
+
+
+async def ask_engine(
+    engine: Engine, chat: Chat, questions: Sequence[Question], *, max_tokens: int, temperature: float = 0.0, concurrency: int = 64
+) -> tuple[Verdicts, dict[str, str], str]:
+    """Puts the questions to an engine in this process; returns as `ask_all`."""
+    from policy.engine.engine import Sampling
+    from policy.rollout.chat import take_apart
+
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
 
     async def generate(messages: Messages, seed: int) -> str:
         try:
@@ -227,10 +272,7 @@ async def ask_agent(
             raise SilentAgent(str(error)) from error
         return take_apart(completion.text, opened=chat.opens_thought).words if chat.thinking else completion.text.strip()
 
-    try:
-        return await ask_all(questions, generate, concurrency=options.concurrency or 64)
-    finally:
-        engine.close()
+    return await ask_all(questions, generate, concurrency=concurrency)
 
 
 async def ask_all(

@@ -192,7 +192,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulator.encoder.train", description=__doc__)
     parser.add_argument("--epochs", type=int, default=8, help="passes over the replies (default 8)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train", type=Path, nargs="+", default=[REPLIES / "train.jsonl"], help="labelled dialogues")
+    shipped = "replies/train.jsonl, and for the encoder small_model.jsonl"
+    parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped})")
     parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
     parser.add_argument("--ngrams", action="store_true", help="make the rule listener's weights instead (a minute)")
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
@@ -204,7 +205,8 @@ def main() -> None:
     if options.vectors:
         word_vectors().save(options.out or ngrams.VECTORS)
         return
-    rows, dev = [row for path in options.train for row in read(path)], read(options.dev)
+    files = options.train or [REPLIES / "train.jsonl", *([] if options.ngrams else [REPLIES / "small_model.jsonl"])]
+    rows, dev = [row for path in files for row in read(path)], read(options.dev)
     words = WordFeatures(vocabulary([row.reply for row in rows]))
     if options.ngrams:
         train_ngrams(words, rows, dev).save(options.out or ngrams.WEIGHTS)

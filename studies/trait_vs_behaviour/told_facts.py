@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from experiments.callbacks import Callback
 
 if TYPE_CHECKING:
-    from experiments.agents.questions import Verdicts
-    from experiments.agents.reliability import Margins
     from experiments.callbacks import Run
     from experiments.config import ExperimentConfig
 
@@ -62,37 +60,8 @@ def before_and_after(before: Path, after: Path, *, num: int, seed: int = 0) -> d
         `change_table` of the two, with the probe's `hash` and `seed`.
     """
     from experiments.agents.fact_recall import probe_policy
+    from experiments.agents.reliability import change_table
 
     old, old_nats, digest = probe_policy(before, num=num, seed=seed)
     new, new_nats, _ = probe_policy(after, num=num, seed=seed)
     return {"hash": digest, "seed": seed, **change_table(old, new, margins=(old_nats, new_nats), seed=seed)}
-
-
-def change_table(before: Verdicts, after: Verdicts, *, margins: tuple[Margins, Margins], seed: int) -> dict[str, Any]:
-    """Two agents that were asked the same.
-
-    Args:
-        margins: of both.
-        seed: of the bootstrap over questions.
-
-    Returns:
-        `n`, and by measure (`errors` and `margin_nats` by condition, `emotional_cost`, `sycophancy`) `before`, `after`, `change` (paired
-        by question) and `change_ci95`.
-    """
-    from experiments.agents.reliability import compare, mean_margins, summarise
-
-    old, new, change = summarise(before, seed=seed), summarise(after, seed=seed), compare(before, after, seed=seed)
-    old_nats, new_nats = (mean_margins(nats, seed=seed) for nats in margins)
-    changed_nats = mean_margins(margins[1], seed=seed, less=margins[0])
-
-    def cell(before: Mapping[str, Any], after: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-        interval = [change["low"], change["high"]]
-        return {"before": before["value"], "after": after["value"], "change": change["value"], "change_ci95": interval}
-
-    was, now, changed = old["conditions"], new["conditions"], change["conditions"]
-    return {
-        "n": change["n"],
-        "errors": {name: cell(was[name]["errors"], now[name]["errors"], changed[name]) for name in changed},
-        **{name: cell(old[name], new[name], change[name]) for name in ("emotional_cost", "sycophancy")},
-        "margin_nats": {name: cell(old_nats[name], new_nats[name], nats) for name, nats in changed_nats.items()},
-    }

@@ -15,12 +15,12 @@ from tiny_policy import save_tiny_policy
 import studies.noise
 import studies.trait_vs_behaviour  # noqa: F401 (both register what is named below)
 from experiments.agents.questions import Condition, Verdict
+from experiments.agents.reliability import change_table
 from experiments.build import model_folder
 from experiments.config import load
 from experiments.errors import ConfigError
 from simulator.dialogue import Dialogue
 from simulator.reward import REWARD_TERMS, Shares, final_emotion, turn_rewards, turns_with_terms, with_terms
-from studies.trait_vs_behaviour.told_facts import change_table
 from studies.trait_vs_behaviour.warmth import warmths
 
 
