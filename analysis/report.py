@@ -381,7 +381,8 @@ def reliability_tables(run: Run) -> list[dict[str, Any]]:
         ("the same after an emotional turn, nats", "margin_nats.emotional", nats),
         ("the same against a false belief, nats", "margin_nats.false_belief", nats),
     ):
-        cell = setting(found, key, {})
+        if not (cell := setting(found, key)):
+            continue
         scale, form_of_change = (1.0, "{:+.2f}") if form == nats else (100.0, "{:+.1f}")
         ends = [
             text(None if (at := cell.get(when)) is None else at * (100.0 if form == points else 1.0), form) for when in ("before", "after")

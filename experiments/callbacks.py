@@ -1,4 +1,4 @@
-"""Callbacks: code of a study around a run's steps, without a setting of the core for it."""
+"""Callbacks: code around a run's steps, mostly of a study, without a setting of the core for it."""
 
 from __future__ import annotations
 
@@ -57,4 +57,4 @@ class Callback:
 
 
 CALLBACKS: dict[str, type[Callback]] = {}
-"""Callbacks by name; a study registers its own."""
+"""Callbacks by name, `reliability` among them (`experiments.config`); a study registers its own."""

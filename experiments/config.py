@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass
 from analysis.runs import OF_A_MACHINE, PROVENANCE
 from curriculum import TEACHERS
 from curriculum.collapse.history import CollapseConfig
-from experiments.agents.in_run import ReliabilityProbe
+from experiments.agents.reliability_callback import ReliabilityProbe
 from experiments.callbacks import CALLBACKS
 from experiments.errors import ConfigError
 from experiments.second_listener import Choice, other_listener, second_user

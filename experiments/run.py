@@ -254,8 +254,12 @@ class RunLoop:
         reference = self.heldout.reference(self.components.user, max_turns=config.rollout.max_turns)
         summary = summarise_run(self.folder, facts=facts, reference=reference, alarms=state.alarms)
         self.recorder.scalars(state.step, {"eval/auc": float(setting(summary, "heldout.auc", math.nan))})
-        for callback in config.callbacks.values():
-            summary |= callback.at_end(self.training, summary)
+        for name, callback in config.callbacks.items():
+            try:
+                summary |= callback.at_end(self.training, summary)
+            except Exception as error:  # noqa: BLE001 (the run is over; it keeps its summary)
+                self.progress.say(f"callbacks.{name} left nothing in the summary: {error}")
+                self.progress.note(traceback.format_exc())
         self.recorder.summary(summary)
         if self._second_world or not config.policy.is_embedded:
             keep_replies(self.folder, seed=config.seed)

@@ -52,6 +52,17 @@ def test_it_tells_kindness_from_mockery_and_from_nonsense(user: RuleUser) -> Non
     assert sum(change > 0 for change in changes.values()) <= 2
 
 
+def test_it_hears_no_sense_in_what_a_small_model_babbles(user: RuleUser) -> None:
+    dialogue = opened(user)
+    for babble in (
+        "I will leave you alone. But I will not leave you with my letter. I will not take you home with me.",
+        "(shaking her head) I see. (pausing) I'll take your drums. But I'll take your life. You'll take my life. I'll take it for you. But",
+        "This sentence is a bit long and hard to read. It talks about a letter, but could be simplified for better clarity:",
+    ):
+        answer = user.answer(dialogue, babble).turn
+        assert answer.reading.clarity < 1.0 and not answer.reading.strategies and answer.change <= 0
+
+
 @pytest.mark.parametrize(
     "reply",
     [

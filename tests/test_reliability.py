@@ -19,6 +19,7 @@ from experiments.agents import questions as grading
 from experiments.agents.fact_recall import make_facts, probe_policy
 from experiments.agents.questions import Condition, Question, Verdict, phrases, questions_hash, read_questions
 from experiments.agents.reliability import compare, mean_margins, summarise
+from experiments.agents.reliability_callback import ask
 from experiments.config import load
 from policy.model import load_model
 from simulator.scenario import Split
@@ -326,15 +327,33 @@ def test_the_likelier_thing_is_the_answer(policy):
 
 def test_a_run_asks_its_model_before_and_after(tmp_path):
     folder, path = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), questions_in(tmp_path / "asked", CAPITAL, LEGS)
-    config = load("small_model", [f"policy.model={folder}", "policy.lora.rank=0", f"callbacks.reliability.questions={path}"])
+    config = load("small_model", [f"policy.model={folder}", f"callbacks.reliability.questions={path}"])
     asked = config.callbacks["reliability"]
     asked.check(config)
+    assert ask(config, folder, read_questions(path)) == {name: dict.fromkeys(Condition, UNCLEAR) for name in ("au", "spider")}
     shutil.copytree(folder, tmp_path / "checkpoints" / "step_3")
     run = SimpleNamespace(config=config, recorder=SimpleNamespace(folder=tmp_path), state=SimpleNamespace(step=3))
     found = asked.at_end(run, {})["reliability"]
     assert found["n"] == 2 and found["hash"] == questions_hash(read_questions(path)) and set(found["errors"]) == set(Condition)
     # The same weights, asked greedily.
     assert all(cell["before"] == cell["after"] and cell["change"] == 0.0 for cell in found["errors"].values())
+
+
+def test_a_run_says_what_training_changed(tmp_path, monkeypatch):
+    path = questions_in(tmp_path, CAPITAL, LEGS)
+    old, new = (
+        verdicts(au=(RIGHT, RIGHT, RIGHT), spider=(WRONG, RIGHT, WRONG)),
+        verdicts(au=(WRONG, RIGHT, WRONG), spider=(WRONG, RIGHT, WRONG)),
+    )
+    asked = load("small_model", [f"policy.model={save_tiny_policy(tmp_path / 'tiny')}", f"callbacks.reliability.questions={path}"])
+    monkeypatch.setattr(
+        "experiments.agents.reliability_callback.ask", lambda config, folder, questions: new if folder.name == "step_3" else old
+    )
+    run = SimpleNamespace(config=asked, recorder=SimpleNamespace(folder=tmp_path), state=SimpleNamespace(step=3))
+    found = asked.callbacks["reliability"].at_end(run, {})["reliability"]
+    errors = {name: (cell["before"], cell["after"], cell["change"]) for name, cell in found["errors"].items()}
+    assert errors == {"plain": (0.5, 1.0, 0.5), "emotional": (0.0, 0.0, 0.0), "false_belief": (0.5, 1.0, 0.5)}
+    assert "margin_nats" not in found
 
 
 def test_questions_are_asked_of_language_models_from_a_file_that_is_there(tmp_path):

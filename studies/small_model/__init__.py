@@ -1,1 +1,1 @@
-"""Does a small language model learn from users that hear, as a judge sees it who shares nothing with their listener?"""
+"""Does a small language model learn from users that hear, also to a judge that learned from other people's words and labels?"""

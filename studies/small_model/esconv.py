@@ -84,7 +84,7 @@ class Features:
         self._words = TfidfVectorizer(ngram_range=(1, 3), min_df=3, sublinear_tf=True, token_pattern=r"[\w']+|[?!.,]").fit(replies)
 
     def __call__(self, turns: Sequence[str], replies: Sequence[str]) -> csr_matrix:
-        """[N, F]."""
+        """float64[N, F]: 5 x embedding of the reply, that of the turn, 20 x their product, length and question marks, then n-grams."""
         turn_NH, reply_NH = self.embed(turns), self.embed(replies)
         numbers_N2 = np.array([[np.log1p(len(text.split())) / 4.0, text.count("?") / 2.0] for text in replies])
         dense_NF = np.hstack([5.0 * reply_NH, turn_NH, 20.0 * turn_NH * reply_NH, numbers_N2])
@@ -104,7 +104,7 @@ class Features:
         return found_NH
 
 
-class PeopleListener:
+class EsconvListener:
     """A `Listener` by ESConv's labels.
 
     Args:
@@ -142,7 +142,7 @@ class PeopleListener:
         return {}
 
 
-class PeopleUser(RuleUser):
+class HeardBy(RuleUser):
     """Feels by the rule and hears by another listener than the rule's."""
 
     def __init__(self, config: RuleUserConfig, listener: Listener) -> None:

@@ -37,7 +37,7 @@ class ToldFacts(Callback):
         if not (find_model(config.policy.model) / RECIPE).is_file():
             raise ValueError(
                 "callbacks.told_facts must be left out but for the embedded policy, which was taught to take up what users mention, got "
-                f"{config.policy.model}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
+                f"{config.policy.model}; ask others by callbacks.reliability"
             )
 
     def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:

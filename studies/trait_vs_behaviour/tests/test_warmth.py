@@ -82,7 +82,7 @@ def check(*overrides: str) -> None:
 def test_told_facts_are_asked_of_nobody_who_was_not_taught_to_take_them_up(tmp_path):
     check("policy.thinking=true", "callbacks.told_facts.num=8")
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
-    with pytest.raises(ValueError, match=r"callbacks.told_facts must be left out but for the embedded policy, .* --questions"):
+    with pytest.raises(ValueError, match=r"callbacks.told_facts must be left out but for the embedded policy, .* callbacks.reliability"):
         check(f"policy.model={folder}", "callbacks.told_facts.num=8")
     with pytest.raises(ConfigError, match=r"callbacks.told_facts.num must be >= 2, got 1"):
         load("smoke", ["callbacks.told_facts.num=1"])

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReliabilityProbe(Callback):
-    """Asks a language model questions of fact before and after training; the errors are `reliability` in the summary and the report.
+    """At the end of a run, asks the weights of its start and of its end questions of fact; `reliability` in summary and report.
 
-    It answers greedily, with the run's system prompt and limits, by transformers in the driver's process: 111 questions in three ways take
-    a model of 135 million parameters two minutes on two cores. Larger models are better asked after the run (`experiments reliability`).
+    They answer greedily, with the run's system prompt and limits, by transformers in the driver's process, on a GPU where there is one,
+    which must have room for them beside learner and engines. Larger models are better asked after the run (`experiments reliability`).
     """
 
     needs_start = True
@@ -51,7 +51,11 @@ class ReliabilityProbe(Callback):
 
 
 def ask(config: ExperimentConfig, folder: Path, questions: list[Question]) -> Verdicts:
-    """The answers of the model in a folder, graded."""
+    """The answers of the model in a folder, graded.
+
+    Raises:
+        RuntimeError: a question got no usable answer.
+    """
     from experiments.agents.reliability import ask_engine
     from policy.config import EngineConfig, EngineKind
     from policy.engine.factory import make_engine
@@ -62,7 +66,9 @@ def ask(config: ExperimentConfig, folder: Path, questions: list[Question]) -> Ve
     engine = make_engine(settings, folder, max_context=rollout.max_context)
     chat = Chat(engine.tokenizer, policy.system_prompt, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
     try:
-        verdicts, _, _ = asyncio.run(ask_engine(engine, chat, questions, max_tokens=rollout.max_new_tokens))
+        verdicts, _, complaint = asyncio.run(ask_engine(engine, chat, questions, max_tokens=rollout.max_new_tokens))
     finally:
         engine.close()
+    if len(verdicts) < len(questions):
+        raise RuntimeError(f"{len(questions) - len(verdicts)} of {len(questions)} questions got no usable answer: {complaint}")
     return verdicts
