@@ -381,8 +381,9 @@ def reliability_tables(run: Run) -> list[dict[str, Any]]:
         ("the same after an emotional turn, nats", "margin_nats.emotional", nats),
         ("the same against a false belief, nats", "margin_nats.false_belief", nats),
     ):
-        if not (cell := setting(found, key)):
-            continue
+        if form == nats and "margin_nats" not in found:
+            continue  # of answers in words
+        cell = setting(found, key, {})
         scale, form_of_change = (1.0, "{:+.2f}") if form == nats else (100.0, "{:+.1f}")
         ends = [
             text(None if (at := cell.get(when)) is None else at * (100.0 if form == points else 1.0), form) for when in ("before", "after")
@@ -402,7 +403,8 @@ def callback_tables(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
             return ", ".join(map(shown, value))
         return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
 
-    found = {name: setting(run.summary, name) for name in setting(run.config, "callbacks", {})}
+    # That of reliability has a section of its own.
+    found = {name: setting(run.summary, name) for name in setting(run.config, "callbacks", {}) if name != "reliability"}
     return [(name, [(key, shown(value)) for key, value in leaves(left)]) for name, left in found.items() if isinstance(left, Mapping)]
 
 

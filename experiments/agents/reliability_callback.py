@@ -59,11 +59,13 @@ def ask(config: ExperimentConfig, folder: Path, questions: list[Question]) -> Ve
     from experiments.agents.reliability import ask_engine
     from policy.config import EngineConfig, EngineKind
     from policy.engine.factory import make_engine
+    from policy.model import no_progress_bars
     from policy.rollout.chat import Chat
 
     policy, rollout = config.policy, config.rollout
     settings = EngineConfig(engine=EngineKind.HF, dtype=policy.dtype, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
-    engine = make_engine(settings, folder, max_context=rollout.max_context)
+    with no_progress_bars():
+        engine = make_engine(settings, folder, max_context=rollout.max_context)
     chat = Chat(engine.tokenizer, policy.system_prompt, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
     try:
         verdicts, _, complaint = asyncio.run(ask_engine(engine, chat, questions, max_tokens=rollout.max_new_tokens))
