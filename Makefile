@@ -15,7 +15,7 @@ EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml experime
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-bench test experiment tensorboard report transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known run-there
+.PHONY: help setup setup-dev setup-bench test experiment tensorboard report transcripts chat bench bench-gpu adapters lint format requirements clean run-named experiment-known run-there
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -24,7 +24,7 @@ setup: ## .venv with the pinned packages (ACCELERATOR=gpu for a model of your ow
 	@$(if $(PYTHON),$(PYTHON) requirements/install.py,echo "$(NO_PYTHON)" >&2; exit 2)
 
 setup-dev:
-	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev,echo "$(NO_PYTHON)" >&2; exit 2)
+	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev --extra bench,echo "$(NO_PYTHON)" >&2; exit 2)
 
 setup-bench: setup # also what the comparison with TRL in `make bench` needs
 	@$(PYTHON) requirements/install.py --extra bench
@@ -53,6 +53,9 @@ bench: setup ## throughput and overheads with their ceilings, to bench.json (ARG
 
 bench-gpu: setup ## an update and rollouts of a Qwen2.5-shaped model in bf16 on one GPU, to bench_gpu.json (ARGS="--size 3b --checkpointing")
 	@$(RUN_PYTHON) -m studies.speed.bench_gpu $(ARGS)
+
+adapters: setup ## each adapter with its host, in throw-away environments (HOSTS="verifiers openenv"; minutes, hundreds of MB)
+	@$(RUN_PYTHON) -m requirements.hosts $(HOSTS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
 	@failed=0; for check in "ruff check ." "ruff format --check --quiet ." mypy lint-imports; do .venv/bin/$$check || failed=1; done; exit $$failed

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from curriculum.task import FamilyKey, Mode, TaskSpec, task_from_record, task_to_record
+from curriculum.task import FamilyKey, Mode, TaskSpec
 from curriculum.teacher import Teacher, TeacherConfig, task_seed
 from simulator.scenario import Difficulty
 from simulator.settings import SETTINGS
@@ -25,7 +25,7 @@ def append_tasks(path: str | Path, tasks: Iterable[TaskSpec]) -> None:
     A trainer that resumes from a checkpoint appends the steps after it once more; the later record of a step then counts.
     """
     with Path(path).open("a", encoding="utf-8") as lines:
-        lines.writelines(json.dumps({"event": "task", **task_to_record(task)}) + "\n" for task in tasks)
+        lines.writelines(json.dumps({"event": "task", **task.to_dict()}) + "\n" for task in tasks)
 
 
 def read_steps(where: str, *, families: Sequence[FamilyKey], seed: int) -> list[list[Repeated]]:
@@ -46,7 +46,7 @@ def read_steps(where: str, *, families: Sequence[FamilyKey], seed: int) -> list[
             try:
                 record = json.loads(line)
                 if record["event"] == "task":
-                    tasks.append(task_from_record(record))
+                    tasks.append(TaskSpec.from_dict(record))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"teacher.trace must hold a run's events, got {error!r} in line {number} of {path}") from error
     steps: list[list[Repeated]] = []

@@ -61,6 +61,16 @@ class TaskSpec:
         is_on_line = all(math.isclose(axes[name], line[name], abs_tol=1e-9) for name in axes)
         return self.difficulty.strictness if is_on_line else sum(axes.values()) / len(axes)
 
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able record with the scalar strictness; `from_dict` reads it."""
+        return {**asdict(self), "family": str(self.family), "strictness": self.strictness, "mode": str(self.mode)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> TaskSpec:
+        """The inverse of `to_dict`; KeyError, ValueError or TypeError for another record."""
+        values = {item.name: record[item.name] for item in fields(cls)}
+        return cls(**{**values, "family": parse_family(values["family"]), "difficulty": Difficulty(**values["difficulty"])})
+
     def point(self, axes: int) -> list[float]:
         """Where the task was issued: [strictness], or with 3 axes [strictness, reserve, impatience]."""
         return [self.strictness] if axes == 1 else list(self.difficulty.to_dict().values())
@@ -123,22 +133,23 @@ class GroupOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """Measurements of one update of the learner, for the teacher."""
+    """Measurements of one update of the learner, for the teacher; NaN for what was not measured."""
 
-    step: int
     policy_version: int
-    entropy: float
-    """Exact mean entropy over agent tokens, nats; NaN when the step trained on nothing."""
-    entropy_sampled: float
+    step: int = -1
+    """Of the trainer, for the log of decisions; -1 takes `policy_version`."""
+    entropy: float = math.nan
+    """Exact mean entropy over agent tokens, nats; where it is not to be had, `entropy_sampled` estimates it."""
+    entropy_sampled: float = math.nan
     """Mean of -logprob of the sampled tokens, nats."""
-    reward_density: float
+    reward_density: float = math.nan
     """See `curriculum.signals.reward_density`, in [0, G/(G-1)]."""
-    zero_variance_share: float
+    zero_variance_share: float = math.nan
     """Share of groups whose rollouts all have the same reward, in [0, 1]."""
-    kl: float
-    """KL to the reference policy, nats; NaN without one."""
+    kl: float = math.nan
+    """KL to the reference policy, nats."""
     entropy_forking: float = math.nan
-    """The mean of the fifth of the tokens with the highest entropy, nats; NaN where it is not measured."""
+    """The mean of the fifth of the tokens with the highest entropy, nats."""
     budget_fraction: float = math.nan
     """Share of the run's budget that is used up, 0 to 1; NaN where a run has no end."""
 
@@ -149,6 +160,8 @@ class UpdateStats:
                 object.__setattr__(self, item.name, int(value) if item.type == "int" else float(value))
             except TypeError:
                 raise ValueError(f"update.{item.name} must be a number, NaN where there is none, got {value!r}") from None
+        if self.step < 0:
+            object.__setattr__(self, "step", self.policy_version)
 
 
 def parse_family(text: str) -> FamilyKey:
@@ -159,20 +172,9 @@ def parse_family(text: str) -> FamilyKey:
         return text
 
 
-def task_to_record(task: TaskSpec) -> dict[str, Any]:
-    """A JSON-able record of a task with its scalar strictness; `task_from_record` reads it back."""
-    return {**asdict(task), "family": str(task.family), "strictness": task.strictness, "mode": str(task.mode)}
-
-
-def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
-    """Reads a record of `task_to_record`; KeyError, ValueError or TypeError where it is none."""
-    values = {item.name: record[item.name] for item in fields(TaskSpec)}
-    return TaskSpec(**{**values, "family": parse_family(values["family"]), "difficulty": Difficulty(**values["difficulty"])})
-
-
 def outcome_to_record(outcome: GroupOutcome) -> dict[str, Any]:
     """A JSON-able record of an outcome with its share of successes; its task by uid, or whole for a probe, which no teacher issued."""
-    task = task_to_record(outcome.task) if outcome.task.mode is Mode.PROBE else outcome.task.uid
+    task = outcome.task.to_dict() if outcome.task.mode is Mode.PROBE else outcome.task.uid
     columns = {column.name: getattr(outcome, column.name) for column in fields(GroupOutcome)}
     return {**columns, "task": task, "signals": dict(outcome.signals), "success_share": outcome.success_rate}
 

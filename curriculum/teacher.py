@@ -19,17 +19,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from curriculum.allocation import AllocationConfig, FamilyAllocation
-from curriculum.task import (
-    FamilyKey,
-    GroupOutcome,
-    Mode,
-    TaskSpec,
-    UpdateStats,
-    parse_family,
-    require_same,
-    task_from_record,
-    task_to_record,
-)
+from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats, parse_family, require_same
 from simulator.scenario import Difficulty
 from simulator.settings import SETTINGS
 
@@ -262,7 +252,7 @@ class Teacher:
             "step": self.step,
             "policy_version": self.policy_version,
             "rng": self.rng.bit_generator.state,
-            "outstanding": [task_to_record(task) for task in self._outstanding.values()],
+            "outstanding": [task.to_dict() for task in self._outstanding.values()],
             "scenarios": self._decks,
             "allocation": self.allocation.state_dict(),
             "decisions": list(self._decisions),
@@ -279,7 +269,7 @@ class Teacher:
         saved, restored = deepcopy(dict(state)), deepcopy(self)
         restored.seed, restored.step, restored.policy_version = saved["seed"], saved["step"], saved["policy_version"]
         restored.rng.bit_generator.state = saved["rng"]
-        restored._outstanding = {record["uid"]: task_from_record(record) for record in saved["outstanding"]}
+        restored._outstanding = {record["uid"]: TaskSpec.from_dict(record) for record in saved["outstanding"]}
         restored._decks = saved["scenarios"]
         restored.allocation.load_state_dict(saved["allocation"])
         restored._decisions = deque(saved["decisions"], maxlen=self._decisions.maxlen)

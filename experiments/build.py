@@ -24,12 +24,13 @@ from policy.files import folder_for_sockets
 from policy.learner import Learner
 from policy.learner_group import LearnerGroup
 from policy.lora import add_adapters, merged_parameters
+from policy.mode import MARK
 from policy.model import find_model, has_tied_head, load_model, load_tokenizer
 from policy.prior.prior import build_prior
 from policy.ranks import Ranks
-from policy.rollout.chat import MARK
 from policy.rollout.pool import RolloutPool
 from policy.rollout.session import ray_session
+from policy.sft import supervised_start
 from simulator.dialogue import UserSimulator
 from simulator.reward import REWARD_TERMS
 from simulator.scenario import Split
@@ -190,5 +191,20 @@ def build_learner(
 
 
 def model_folder(config: ExperimentConfig) -> Path:
-    """The folder of the policy before training: the embedded prior, built when it is not cached, or the model of `policy.model`."""
-    return build_prior(config.policy.prior) if config.policy.is_embedded else find_model(config.policy.model)
+    """The folder of the policy before it learns from users: the embedded prior, or `policy.model` after its supervised start, if any.
+
+    What is not cached is built.
+    """
+    policy = config.policy
+    if policy.is_embedded:
+        return build_prior(policy.prior)
+    if not policy.sft.data:
+        return find_model(policy.model)
+    return supervised_start(
+        policy.model,
+        policy.sft,
+        config.learner,
+        policy.lora,
+        system_prompt=policy.system_prompt,
+        max_tokens=config.rollout.max_context,
+    )

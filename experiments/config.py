@@ -40,6 +40,7 @@ from policy.config import (
     LoraConfig,
     PpoConfig,
     RolloutConfig,
+    SftConfig,
 )
 from policy.prior import EMBEDDED, PriorConfig
 from simulator.listener import ListenerKind, Register
@@ -140,6 +141,7 @@ class PolicyConfig(EngineConfig):
     """System message before every dialogue; empty takes the chat template's own. Not for the embedded policy."""
     prior: PriorConfig = field(default_factory=PriorConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    sft: SftConfig = field(default_factory=SftConfig)
 
     @property
     def is_embedded(self) -> bool:
@@ -215,6 +217,10 @@ class ExperimentConfig:
 
         if policy.is_embedded and policy.system_prompt:
             raise ValueError(f"policy.system_prompt must be empty for the embedded policy, got {policy.system_prompt!r}")
+        if policy.sft.data and (policy.is_embedded or policy.thinking):
+            raise ValueError(
+                f"policy.sft.data must be empty for the embedded policy, which has a prior, and one that thinks, got {policy.sft.data!r}"
+            )
         if policy.is_embedded and policy.prior.thinking != policy.thinking:
             raise ValueError(
                 f"policy.prior.thinking must be policy.thinking={policy.thinking}, got {policy.prior.thinking}; leave it unset"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curriculum.task import TaskSpec, task_from_record, task_to_record
+from curriculum.task import TaskSpec
 from policy.rollout.dialogue import RolloutGroup, Task
 from policy.rollout.pool import RolloutPool
 
@@ -53,7 +53,7 @@ class RolloutPrefetcher:
         self._pool, self._propose, self._panel = pool, propose, panel
         self._max_staleness, self._last_step = max_staleness, last_step
         self._planned = deque(
-            PlannedStep(record["step"], [task_from_record(task) for task in record["tasks"]], panel(record["step"])) for record in records
+            PlannedStep(record["step"], [TaskSpec.from_dict(task) for task in record["tasks"]], panel(record["step"])) for record in records
         )
 
     def fill(self, step: int) -> list[TaskSpec]:
@@ -79,4 +79,4 @@ class RolloutPrefetcher:
 
     def records(self) -> list[dict[str, Any]]:
         """The steps in flight, JSON-able, for a checkpoint: none of their tasks is lost or counted twice."""
-        return [{"step": planned.step, "tasks": [task_to_record(task) for task in planned.tasks]} for planned in self._planned]
+        return [{"step": planned.step, "tasks": [task.to_dict() for task in planned.tasks]} for planned in self._planned]

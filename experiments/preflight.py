@@ -133,12 +133,16 @@ def check_model(config: ExperimentConfig) -> Path:
     if not folder.exists() and not is_id and policy.model != SMOLLM2:
         known = f"'{EMBEDDED}', '{SMOLLM2}', a model's folder or a Hugging Face id"
         raise ConfigError(f"policy.model must be {known}, got {policy.model!r}; no such folder")
+    from policy.mode import check_mode
     from policy.model import find_model, load_tokenizer
-    from policy.rollout.chat import Chat, check_mode
+    from policy.sft import read_dialogues
+    from simulator.tokens import Chat
 
     check_weight_files(policy, model := find_model(policy.model))
     check_mode(model, thinking=policy.thinking)
     with refusing((ValueError, OSError)):
+        if policy.sft.data:
+            read_dialogues(Path(policy.sft.data))
         chat = Chat(load_tokenizer(model), policy.system_prompt, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
         if chat.forks:
             config.algorithm.require_whole_dialogues()
@@ -222,7 +226,7 @@ def warnings(config: ExperimentConfig) -> list[str]:
     """Warnings about a run, a sentence each."""
     found, policy, bonus = [], config.policy, config.algorithm.entropy_coef
     if not policy.is_embedded and not policy.lora.rank and config.learner.lr == LearnerConfig().lr:
-        from policy.rollout.chat import RECIPE
+        from policy.mode import RECIPE
 
         if not (Path(policy.model).expanduser() / RECIPE).is_file():  # neither a prior nor a checkpoint of one
             found.append(

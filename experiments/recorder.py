@@ -25,7 +25,7 @@ from analysis.runs import (
 )
 from analysis.tensorboard import COMPARED, IMAGE_EVERY, JUDGED_BY, Dashboard, TeachingBoard, compared_settings, evaluation_picture
 from analysis.transcripts import ending_of
-from curriculum.task import GroupOutcome, TaskSpec, outcome_to_record, task_to_record
+from curriculum.task import GroupOutcome, TaskSpec, outcome_to_record
 from experiments.tasks import ProbeTask
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
@@ -80,7 +80,7 @@ class Recorder:
         decisions: Iterable[Mapping[str, Any]],
     ) -> None:
         """Everything a teacher issued and observed in a step, in its order: enough to replay it."""
-        records: list[dict[str, Any]] = [{"event": "task", **task_to_record(task)} for task in issued]
+        records: list[dict[str, Any]] = [{"event": "task", **task.to_dict()} for task in issued]
         records += [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
         records += [{"event": "probe", **outcome_to_record(probe)} for probe in probes]
         records += [{"event": "update", "update": update}, *({"event": "decision", **decision} for decision in decisions)]

@@ -235,6 +235,22 @@ class LoraConfig:
     embedding, an output head that is one, or experts joined in one parameter, with which `all-linear` is refused."""
 
 
+@dataclass(config=SETTINGS)
+class SftConfig:
+    """A supervised start, `policy.sft.*`: the model imitates the replies of a file before it learns from users."""
+
+    data: str = ""
+    """Dialogues to imitate, a line `{"messages": [...]}` each, in which user and assistant take turns; empty skips it."""
+    epochs: PositiveInt = 2
+    """Passes over them."""
+    lr: PositiveFloat = 1e-4
+    """AdamW's peak step size for all weights; 1e-5 suits billions."""
+    batch_size: PositiveInt = 8
+    """Dialogues a step."""
+    seed: int = 0
+    """Of their order, and of adapters."""
+
+
 class KlPlace(StrEnum):
     """Where the KL to the reference counts."""
 

@@ -18,8 +18,8 @@ from experiments.benchmarks import rollouts, simulator, training
 from experiments.benchmarks.figures import Figure, Settings, dialogues, repeated
 from policy.config import EngineKind
 from policy.model import load_tokenizer
-from policy.rollout.chat import Chat
 from simulator.dialogue import Speaker
+from simulator.tokens import Chat
 
 
 def test_figures_are_medians_with_their_range() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policy.model import load_tokenizer
-from policy.rollout.chat import Chat
+from simulator.tokens import Chat
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer
 
 USER = {"role": "user", "content": "i had a hard week."}

@@ -17,7 +17,6 @@ from tiny_scenario import AnyTask
 
 from policy.config import RolloutConfig
 from policy.engine.engine import Completion
-from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutContext, roll_out_group
 from simulator.dialogue import Counts, Dialogue, Outcome, Reaction, Speaker, Turn
 from simulator.llm.client import Endpoints
@@ -26,6 +25,7 @@ from simulator.llm.quiz import QuizQuestion, messages_to_quiz, quiz_of, read_qui
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.sage.formats import profile_of, scenario_of
 from simulator.scenario import Difficulty, Persona, PersonaType, Scenario, Split
+from simulator.tokens import Chat
 from simulator.user import make_user
 from simulator.world import load_bank
 

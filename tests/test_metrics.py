@@ -22,10 +22,10 @@ from experiments.metrics import (
     signal_metrics,
     third,
 )
-from policy.rollout.chat import Thought
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome, Speaker, Turn
 from simulator.scenario import FAMILIES, Difficulty
+from simulator.tokens import Thought
 
 
 def talked(*, emotion: int = 50, outcome: Outcome = Outcome.MAX_TURNS, heard: tuple[str, ...] = (), error: str = "") -> Rollout:

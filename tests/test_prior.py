@@ -20,15 +20,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from experiments.sweep_plan import load_sweep
 from policy.__main__ import main
 from policy.files import LOCK
+from policy.mode import RECIPE, learnt_to_think
 from policy.model import load_model
 from policy.prior import SHIPPED, DemonstrationConfig, PriorConfig, prior_folder, recipe_of
 from policy.prior.demonstrations import MOVES, WISHES, Demonstration, ShownThought, demonstrate, thoughts
 from policy.prior.prior import build_into, build_model, build_prior, build_tokenizer, encode, fact_words
-from policy.rollout.chat import CLOSE, OPEN, RECIPE, learnt_to_think, take_apart
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import Skill, appraise, hint_in, skill_table
 from simulator.listener import Register, clarity, strategies_in
 from simulator.scenario import HiddenIntention, Split
+from simulator.tokens import CLOSE, OPEN, take_apart
 from simulator.world import load_bank
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)

@@ -23,11 +23,11 @@ from experiments.evaluation import mean
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, rollout_record
 from experiments.run import Progress
 from experiments.run_folder import closing_words, ends, series
-from policy.rollout.chat import Thought
 from simulator.dialogue import Dialogue
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Split
 from simulator.scripted import AGENTS, play
+from simulator.tokens import Thought
 from simulator.world import load_bank
 
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)

@@ -10,7 +10,7 @@ from made_trace import any_trace, record, write_trace
 from tiny_student import make_outcome, make_teacher, practise
 
 from curriculum.replayed import append_tasks, read_steps
-from curriculum.task import Mode, task_to_record
+from curriculum.task import Mode
 from experiments.config import load
 from experiments.errors import ConfigError
 from experiments.preflight import check_teacher
@@ -130,8 +130,8 @@ def test_the_record_of_a_trainer_that_resumed_counts_from_the_later_record_of_a_
 
 def test_a_trace_that_cannot_be_followed_is_refused_with_its_place(tmp_path):
     path = tmp_path / "teacher.jsonl"
-    task = {"event": "task", **task_to_record(recorded()[0][0])}
-    lines = [json.dumps({"event": "task", **task_to_record(task)}) for tasks in recorded() for task in tasks]
+    task = {"event": "task", **recorded()[0][0].to_dict()}
+    lines = [json.dumps({"event": "task", **task.to_dict()}) for tasks in recorded() for task in tasks]
     for reason, bad in {
         "must hold task events": ['{"step": 1, "event": "update"}'],
         "is not a valid Mode.* in line 2 of": [json.dumps(task), json.dumps({**task, "mode": "guess"})],

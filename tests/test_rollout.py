@@ -10,12 +10,12 @@ import pytest
 
 from policy.config import RolloutConfig
 from policy.engine.engine import Completion, Request
-from policy.rollout.chat import Chat
 from policy.rollout.dialogue import RolloutContext, SamplingOverrides, roll_out, roll_out_group, sampling_seed
 from policy.rollout.outage import Outage
 from policy.rollout.worker import Lockstep
 from simulator.dialogue import Dialogue, Outcome, Reaction, Speaker, Turn
 from simulator.scenario import Difficulty
+from simulator.tokens import Chat
 from tests.tiny_policy import make_scenario, tiny_tokenizer
 from tests.tiny_scenario import AnyTask
 

@@ -18,7 +18,7 @@ from tiny_student import make_outcome, make_stats
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main, settings
 from curriculum.allocation import AllocationConfig
-from curriculum.task import Mode, Status, TaskSpec, UpdateStats, outcome_to_record, task_from_record, task_to_record
+from curriculum.task import Mode, Status, TaskSpec, UpdateStats, outcome_to_record
 from curriculum.teacher import Teacher
 from simulator.scenario import FAMILIES, Difficulty
 
@@ -276,8 +276,8 @@ def test_the_metric_of_strictness_covers_all_proposals_of_a_step_also_across_a_r
 
 def test_a_task_has_one_difficulty_and_survives_json():
     task = make_teacher("uniform").propose(1, policy_version=3)[0]
-    assert task_from_record(json.loads(json.dumps(task_to_record(task)))) == task
-    assert task_to_record(task)["strictness"] == task.strictness and replace(task, mode="replay").mode is Mode.REPLAY
+    assert TaskSpec.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert task.to_dict()["strictness"] == task.strictness and replace(task, mode="replay").mode is Mode.REPLAY
     apart = replace(task, difficulty=Difficulty(strictness=0.1, reserve=0.3, impatience=0.5))
     assert apart.strictness == pytest.approx(0.3)
 

@@ -13,9 +13,10 @@ from policy.algorithms.advantages import group_advantages, to_tokens, turn_advan
 from policy.algorithms.algorithms import Grpo
 from policy.batch import collate
 from policy.config import GrpoConfig
-from policy.rollout.chat import CLOSE, INSTRUCTION, MARK, OPEN, Chat, check_mode, take_apart, thought_of
+from policy.mode import MARK, check_mode
 from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import Outcome
+from simulator.tokens import CLOSE, INSTRUCTION, OPEN, Chat, take_apart, thought_of
 from tests.test_rollout import FakeEngine, FakeUser, play
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer
 from tests.tiny_scenario import AnyTask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +144,6 @@ def test_a_run_without_dialogues_is_refused(tmp_path, capsys):
         assert main(["transcripts", str(path)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert not (folder / "transcripts.html").exists()
-
-
-def test_templates_are_part_of_the_package():
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    assert {"templates/*", "*.toml"} <= {*setup["options.package_data"]["analysis"].split()}
 
 
 def test_ordinals_read_well():

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from analysis.runs import CONFIG, METRICS, RUNS, read_config, setting
 from experiments.errors import ConfigError
+from policy.mode import RECIPE
 from policy.prior import EMBEDDED, PriorConfig, prior_folder
-from policy.rollout.chat import RECIPE
 from policy.smollm2 import SMOLLM2
 from simulator.llm.config import AnswerFormat, EndpointConfig, TokenLimit
 from simulator.options import at_least, finite, in_options, server_options

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from experiments.agents.questions import Condition, Messages, Verdict, Verdicts, chosen_line
+from policy.mode import learnt_to_think
 from policy.model import load_model
 from policy.prior import DemonstrationConfig
 from policy.prior.demonstrations import NOTHING_HINTED, TAKEN_UP, demonstrate
-from policy.rollout.chat import OPEN, Chat, learnt_to_think
 from simulator.dialogue import Dialogue
 from simulator.files import progress
 from simulator.scenario import Split
+from simulator.tokens import OPEN, Chat
 from simulator.version import world_name
 from simulator.world import load_bank, read_toml
 

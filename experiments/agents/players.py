@@ -17,15 +17,17 @@ from experiments.agents.agent import MODEL_TOKENS, Agent, naming_options, of_age
 from experiments.recorder import dialogue_record
 from experiments.tasks import EvaluationTask
 from policy.config import EngineConfig, EngineDtype, EngineKind, RolloutConfig
-from policy.rollout.chat import CLOSE, OPEN, Chat, learnt_to_think, take_apart
+from policy.mode import learnt_to_think
 from policy.rollout.dialogue import RolloutContext, SamplingOverrides, roll_out, sampling_seed
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn, UserSimulator
+from simulator.dialogue import Dialogue, Outcome, UserSimulator
+from simulator.episode import Episode
 from simulator.files import Progress, jsonable
 from simulator.llm.client import Endpoints, Question, SimulatorError, TooLongError
 from simulator.llm.config import EndpointConfig
 from simulator.pressure import score
 from simulator.scenario import Scenario
 from simulator.scripted import ScriptedAgent
+from simulator.tokens import CLOSE, OPEN, Chat, take_apart
 from simulator.world import Bank
 
 if TYPE_CHECKING:
@@ -100,27 +102,25 @@ class TextPlayer:
         self._agent, self._user, self._max_turns, self._seed = agent, user, max_turns, seed
 
     async def play(self, scenario: Scenario, task: EvaluationTask, sibling: int) -> AgentDialogue:
-        dialogue, thoughts = Dialogue(scenario=scenario, difficulty=task.difficulty, seed=task.seed), []
+        episode, thoughts = Episode(self._user, scenario, task.difficulty, seed=task.seed, max_turns=self._max_turns), []
         try:
-            dialogue = await self._user.open(scenario, task.difficulty, seed=task.seed)
-            while dialogue.outcome is None:
+            await episode.open()
+            while not episode.over:
+                dialogue = episode.dialogue
                 if isinstance(self._agent, ServerAgent):
                     seed = sampling_seed(self._seed ^ task.seed, sibling, dialogue.num_replies) >> 32
                     words, thought = await self._agent.answer(dialogue.messages(), seed=seed)
                 else:
                     words, thought = self._agent.reply(dialogue), ""
                 thoughts.append(thought)
-                reaction = await self._user.react(dialogue, words)
-                is_last = dialogue.num_replies + 1 >= self._max_turns
-                said = Turn(speaker=Speaker.AGENT, text=words)
-                dialogue = dialogue.then(said, reaction.turn, outcome=reaction.outcome or (Outcome.MAX_TURNS if is_last else None))
+                await episode.reply(words)
         except FullContext:  # as `roll_out` ends it
-            dialogue = dialogue.then(outcome=Outcome.TRUNCATED)
+            episode.cut_off()
         except (SilentAgent, SimulatorError) as error:
-            dialogue = dialogue.then(outcome=Outcome.ERROR, error=str(error))
+            episode.end(Outcome.ERROR, error=str(error))
         except Exception:  # noqa: BLE001 - the one boundary where any failure becomes data
-            dialogue = dialogue.then(outcome=Outcome.ERROR, error=traceback.format_exc())
-        return AgentDialogue(task=task, sibling=sibling, dialogue=dialogue, thoughts=tuple(thoughts) if any(thoughts) else ())
+            episode.end(Outcome.ERROR, error=traceback.format_exc())
+        return AgentDialogue(task=task, sibling=sibling, dialogue=episode.dialogue, thoughts=tuple(thoughts) if any(thoughts) else ())
 
     def counts(self) -> dict[str, float]:
         return dict(self._agent.endpoints.counts) if isinstance(self._agent, ServerAgent) else {}

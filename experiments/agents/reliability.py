@@ -44,7 +44,7 @@ from simulator.llm.client import HELLO, check_endpoints
 
 if TYPE_CHECKING:
     from policy.engine.engine import Engine
-    from policy.rollout.chat import Chat
+    from simulator.tokens import Chat
 
 Margins = Mapping[str, Mapping[str, float]]
 """By question and condition, log p of the right answer less log p of the wrong one, nats."""
@@ -261,7 +261,7 @@ async def ask_engine(
 ) -> tuple[Verdicts, dict[str, str], str]:
     """Puts the questions to an engine in this process; returns as `ask_all`."""
     from policy.engine.engine import Sampling
-    from policy.rollout.chat import take_apart
+    from simulator.tokens import take_apart
 
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
 

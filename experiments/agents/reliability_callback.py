@@ -60,7 +60,7 @@ def ask(config: ExperimentConfig, folder: Path, questions: list[Question]) -> Ve
     from policy.config import EngineConfig, EngineKind
     from policy.engine.factory import make_engine
     from policy.model import no_progress_bars
-    from policy.rollout.chat import Chat
+    from simulator.tokens import Chat
 
     policy, rollout = config.policy, config.rollout
     settings = EngineConfig(engine=EngineKind.HF, dtype=policy.dtype, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)

@@ -30,9 +30,9 @@ from simulator.world import load_bank
 if TYPE_CHECKING:
     from curriculum.task import TaskSpec
     from policy.engine.engine import Completion, Request
-    from policy.rollout.chat import Chat
     from policy.rollout.dialogue import Rollout
     from policy.rollout.pool import RolloutPool
+    from simulator.tokens import Chat
 
 NUM_DIALOGUES, NUM_SERIAL, NUM_ENGINES = 64, 4, 2
 """Of slow users: dialogues at once, those that measure a serial call, and engines."""
@@ -104,7 +104,7 @@ def measure_slow(settings: Settings) -> Figures:
     """Ratios round by round."""
     from experiments.benchmarks.rollouts import make_pool
     from policy.model import load_tokenizer
-    from policy.rollout.chat import Chat
+    from simulator.tokens import Chat
 
     folder = settings.folder()
     chat = Chat(load_tokenizer(folder))

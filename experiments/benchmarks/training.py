@@ -37,11 +37,11 @@ from policy.learner import Learner
 from policy.learner_group import LearnerGroup
 from policy.model import load_model, token_logprobs_and_entropy
 from policy.ranks import Ranks
-from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from policy.rollout.session import ray_session
 from simulator.dialogue import Speaker
 from simulator.reward import final_emotion
+from simulator.tokens import Chat
 
 
 def measure(settings: Settings) -> Figures:

@@ -14,7 +14,7 @@ from policy.config import EngineConfig
 from policy.engine.engine import Completion, Engine, Request
 from policy.engine.weights import CheckedTensors, WeightUpdate
 from policy.model import load_tokenizer
-from policy.rollout.chat import Chat
+from simulator.tokens import Chat
 
 
 class HFEngine(Engine):

@@ -17,7 +17,7 @@ from policy.engine.weights import CheckedTensors, WeightPieces, WeightUpdate, en
 from policy.files import OwnFolder
 from policy.model import has_tied_head, load_tokenizer, num_positions
 from policy.process import binding_children, end_with_parent
-from policy.rollout.chat import Chat
+from simulator.tokens import Chat
 
 # An engine's own process imports this module for `WorkerExtension`, before it loads a model: nothing of ours runs in it earlier.
 end_with_parent()

@@ -28,12 +28,13 @@ from tqdm import tqdm
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from policy.files import whole_folder
+from policy.mode import MARK, RECIPE
 from policy.prior import PriorConfig, prior_folder, recipe_of
 from policy.prior.demonstrations import Demonstration, demonstrate, thoughts
 from policy.process import ENDS_WITH, NUM_THREADS, choose_kernels, end_with_parent, reproducible_environment, threads
-from policy.rollout.chat import CLOSE, MARK, OPEN, RECIPE
 from simulator.dialogue import Speaker
 from simulator.scenario import Scenario, Split
+from simulator.tokens import CLOSE, OPEN
 from simulator.world import load_bank
 
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")

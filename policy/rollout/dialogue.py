@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,12 +13,13 @@ import numpy as np
 
 from policy.config import RolloutConfig
 from policy.engine.engine import Completion, EngineError, Generate, Sampling
-from policy.rollout.chat import Chat, Thought, take_apart, thought_of
 from policy.rollout.outage import Outage, PatientUser
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn, UserSimulator
+from simulator.dialogue import Dialogue, Outcome, UserSimulator
+from simulator.episode import Episode
 from simulator.llm.client import DialogueClock
 from simulator.reward import Reward, Shares, final_emotion, turn_rewards, turns_with_terms, with_terms
 from simulator.scenario import Difficulty, Scenario
+from simulator.tokens import Chat, Thought, TokenColumns, take_apart, thought_of
 
 
 class Task(Protocol):
@@ -156,19 +157,21 @@ async def roll_out(context: RolloutContext, scenario: Scenario, difficulty: Diff
     """
     config = context.config
     for attempt in range(config.retries + 1):
-        conversation = _Conversation(context, Dialogue(scenario=scenario, difficulty=difficulty, seed=seed))
+        limit = asyncio.timeout(config.dialogue_timeout_s)
+        user = context.user if context.outage is None else PatientUser(context.user, context.outage, limit=limit)
+        episode = Episode(user, scenario, difficulty, seed=seed, max_turns=context.max_turns)
+        conversation = _Conversation(context, episode)
         try:
-            async with asyncio.timeout(config.dialogue_timeout_s) as limit:
-                user = context.user if context.outage is None else PatientUser(context.user, context.outage, limit=limit)
+            async with limit:
                 with DialogueClock(limit):
-                    await conversation.converse(user, sibling)
+                    await conversation.converse(sibling)
             return conversation.rollout(num_attempts=attempt + 1)
         except Exception:  # noqa: BLE001 - the one boundary where a failure becomes data
             error = traceback.format_exc()
             if limit.expired():
-                got = f"got {conversation.dialogue.num_replies} of {context.max_turns} replies; raise it where many are played at once"
+                got = f"got {episode.dialogue.num_replies} of {context.max_turns} replies; raise it where many are played at once"
                 error += f"a dialogue must end within rollout.dialogue_timeout_s={config.dialogue_timeout_s:g} s, {got}\n"
-            conversation.dialogue = conversation.dialogue.then(outcome=Outcome.ERROR, error=error)
+            episode.dialogue = episode.dialogue.then(outcome=Outcome.ERROR, error=error)
         if attempt < config.retries:
             await asyncio.sleep(config.retry_backoff_s * 2**attempt)
     return conversation.rollout(num_attempts=config.retries + 1)
@@ -188,95 +191,68 @@ async def roll_out_group(context: RolloutContext, task: Task, scenario: Scenario
 
 
 class _Conversation:
-    """A dialogue under way, and the token arrays that grow with it."""
+    """A dialogue under way, and the token columns that grow with it."""
 
-    def __init__(self, context: RolloutContext, dialogue: Dialogue) -> None:
-        self.dialogue = dialogue
+    def __init__(self, context: RolloutContext, episode: Episode) -> None:
+        self._episode, self._columns = episode, TokenColumns(context.chat)
         self._context, self._chat = context, context.chat
         self._thoughts: list[Thought] = []
         self._versions: list[int] = []
-        self._segment_starts = [0]
-        self._num_turns = 0
-        self._token_ids: list[int] = []
-        self._turn_ids: list[int] = []
-        self._loss_mask: list[bool] = []
-        self._logprobs: list[float] = []
 
-    async def converse(self, user: UserSimulator, sibling: int) -> None:
+    @property
+    def dialogue(self) -> Dialogue:
+        return self._episode.dialogue
+
+    async def converse(self, sibling: int) -> None:
         """Opening, then reply and reaction in turn, until the user, the number of turns or the context ends it."""
         config, overrides, seed = self._context.config, self._context.overrides, self.dialogue.seed
         temperature = config.temperature if overrides.temperature is None else overrides.temperature
         sampling = Sampling(max_tokens=config.max_new_tokens, temperature=temperature)
-        self.dialogue = await user.open(self.dialogue.scenario, self.dialogue.difficulty, seed=seed)
-        self._add(self._chat.opening_ids(self.dialogue.messages()))
-        while self.dialogue.outcome is None:
-            prompt_ids = self._token_ids[self._segment_starts[-1] :]
+        await self._episode.open()
+        self._columns.open(self.dialogue.messages())
+        while not self._episode.over:
+            prompt_ids = self._columns.context
             # A whole reply must fit, and an end of turn that it may lack.
             if len(prompt_ids) + config.max_new_tokens + 1 > config.max_context:
-                self.dialogue = self.dialogue.then(outcome=Outcome.TRUNCATED)
+                self._episode.cut_off()
                 break
             turn = self.dialogue.num_replies
             completion = await self._context.generate(prompt_ids, sampling=sampling, seed=sampling_seed(seed, sibling, turn))
-            reply = self._add_reply(completion)
-            reaction = await user.react(self.dialogue, reply.text)
-            outcome = reaction.outcome or (Outcome.MAX_TURNS if turn + 1 >= self._context.max_turns else None)
-            self.dialogue = self.dialogue.then(reply, reaction.turn, outcome=outcome)
-            self._add_user(reaction.turn.text)
-        # The opening of a reply that will not come, and tokens beyond the context; no sampled token is among them.
-        length = min(len(self._token_ids) - len(self._chat.header_ids), config.max_context)
-        if len(self._segment_starts) > 1:
-            length = self._segment_starts.pop()
-        for column in (self._token_ids, self._turn_ids, self._loss_mask, self._logprobs):
-            del column[length:]
+            await self._episode.reply(self._words(completion))
+            self._columns.add_answer(self.dialogue.messages())
+        self._columns.close(config.max_context)
 
     def rollout(self, *, num_attempts: int) -> Rollout:
         reward, by_turn = self._rewards()
         if self.dialogue.outcome is not Outcome.ERROR and not all(map(math.isfinite, (reward.total, *by_turn))):
             error = f"a dialogue's rewards must be finite, got {reward.total} for its end and {by_turn} for its turns"
-            self.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
+            self._episode.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
             reward, by_turn = self._rewards()
+        columns = self._columns
         return Rollout(
             dialogue=self.dialogue,
-            token_ids=np.array(self._token_ids, dtype=np.int32),
-            turn_ids=np.array(self._turn_ids, dtype=np.int16),
-            loss_mask=np.array(self._loss_mask, dtype=np.bool_),
-            rollout_logprobs=np.array(self._logprobs, dtype=np.float32),
+            token_ids=np.array(columns.token_ids, dtype=np.int32),
+            turn_ids=np.array(columns.turn_ids, dtype=np.int16),
+            loss_mask=np.array(columns.loss_mask, dtype=np.bool_),
+            rollout_logprobs=np.array(columns.logprobs, dtype=np.float32),
             reward=reward,
             turn_rewards=tuple(by_turn),
             policy_versions=(min(self._versions, default=0), max(self._versions, default=0)),
             reply_versions=tuple(self._versions),
             num_attempts=num_attempts,
             thoughts=tuple(self._thoughts),
-            segment_starts=tuple(self._segment_starts),
+            segment_starts=tuple(columns.segment_starts),
         )
 
-    def _add_reply(self, completion: Completion) -> Turn:
-        self._add(completion.token_ids, logprobs=completion.logprobs)
-        if self._chat.end_of_turn_id not in completion.token_ids[-1:]:
-            self._add([self._chat.end_of_turn_id])
+    def _words(self, completion: Completion) -> str:
+        """What the user hears of a reply, whose tokens are kept."""
+        self._columns.add_reply(completion.token_ids, completion.logprobs)
         self._versions.append(completion.policy_version)
         if not self._chat.thinking:
-            return Turn(speaker=Speaker.AGENT, text=completion.text.strip())
+            return completion.text
         reply, ran_out = take_apart(completion.text, opened=self._chat.opens_thought), completion.finish_reason == "length"
         self._thoughts.append(thought_of(reply, completion.token_ids, decode=self._chat.decode, ran_out=ran_out))
-        return Turn(speaker=Speaker.AGENT, text=reply.words)
-
-    def _add_user(self, text: str) -> None:
-        self._num_turns += 1
-        if self._chat.forks:
-            self._segment_starts.append(len(self._token_ids))
-            self._add(self._chat.opening_ids(self.dialogue.messages()))
-            return
-        ids, closing = self._chat.continuation_ids(text), len(self._chat.closing_ids)
-        self._add(ids[:closing], turn=self._num_turns - 1)
-        self._add(ids[closing:])
-
-    def _add(self, ids: Sequence[int], *, logprobs: Sequence[float] | None = None, turn: int | None = None) -> None:
-        self._token_ids += ids
-        self._turn_ids += [self._num_turns if turn is None else turn] * len(ids)
-        self._loss_mask += [logprobs is not None] * len(ids)
-        self._logprobs += [0.0] * len(ids) if logprobs is None else logprobs
-        assert len(self._logprobs) == len(self._token_ids), "a completion must have one logprob per token"
+        return reply.words
 
     def _rewards(self) -> tuple[Reward, list[float]]:
         """For the dialogue's end and for each turn; a dialogue that broke has none for its end."""

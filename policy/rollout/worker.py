@@ -13,13 +13,13 @@ from policy.config import EngineConfig, RolloutConfig
 from policy.engine.engine import Completion, EngineError, Request, Sampling
 from policy.engine.factory import make_engine
 from policy.engine.weights import WeightAck, WeightUpdate, check_acks
-from policy.rollout.chat import Chat
 from policy.rollout.dialogue import Rollout, RolloutContext, RolloutGroup, SamplingOverrides, Task, roll_out_group, sampling_seed
 from policy.rollout.outage import Outage
 from policy.versions import check_same
 from simulator.dialogue import Counts, UserSimulator
 from simulator.reward import Shares
 from simulator.scenario import Scenario
+from simulator.tokens import Chat
 
 ENGINE_BUSY_S = "engine_busy_s"
 """Name of the count of seconds that the engine computed."""

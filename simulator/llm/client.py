@@ -574,7 +574,7 @@ def check_client() -> None:
     """Raises ValueError where the client is not installed."""
     if missing := [name for name in ("openai", "tenacity", "diskcache") if importlib.util.find_spec(name) is None]:
         raise ValueError(
-            f"a language model as user or listener needs {', '.join(missing)}, which is not installed; pip install 'attune[llm]'"
+            f"a language model as user or listener needs {', '.join(missing)}, which is not installed; pip install 'attune-rl[llm]'"
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.runs import TEACHER
 from curriculum.frontier import FrontierConfig, FrontierTeacher
-from curriculum.task import GroupOutcome, task_from_record
+from curriculum.task import GroupOutcome, TaskSpec
 from experiments.config import load_saved
 from simulator.files import check_out, draft_of, read_lines
 
@@ -59,7 +59,7 @@ def replayed(folder: Path) -> list[Moment]:
     steps: dict[int, list[dict[str, Any]]] = {}
     for record in read_lines(folder / TEACHER):
         steps.setdefault(record["step"], []).append(record)
-    tasks = {record["uid"]: task_from_record(record) for of_step in steps.values() for record in of_step if record["event"] == "task"}
+    tasks = {record["uid"]: TaskSpec.from_dict(record) for of_step in steps.values() for record in of_step if record["event"] == "task"}
     scenarios: dict[Any, list[str]] = {}
     for task in tasks.values():
         scenarios.setdefault(task.family, []).append(task.scenario_id)

@@ -17,16 +17,17 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from policy.mode import learnt_to_think
 from policy.model import find_model, load_model
 from policy.prior import DemonstrationConfig, PriorConfig
 from policy.prior.demonstrations import demonstrate
 from policy.prior.prior import build_prior
-from policy.rollout.chat import Chat, learnt_to_think
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import hint_in, meets
 from simulator.listener import strategies_in
 from simulator.scenario import HiddenIntention, Scenario, Split
 from simulator.scripted import MAX_TURNS
+from simulator.tokens import Chat
 from simulator.world import load_bank, read_toml
 
 FIRST = 5

@@ -31,8 +31,8 @@ class ToldFacts(Callback):
         """Refuses a policy that did not learn to take up what users mention."""
         if config.policy.is_embedded:
             return
+        from policy.mode import RECIPE
         from policy.model import find_model
-        from policy.rollout.chat import RECIPE
 
         if not (find_model(config.policy.model) / RECIPE).is_file():
             raise ValueError(

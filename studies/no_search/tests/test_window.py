@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome, make_teacher, sigmoid
 
-from curriculum.task import outcome_to_record, task_to_record
+from curriculum.task import outcome_to_record
 from studies.no_search.window import GRID_D, draw, replayed
 
 
@@ -25,7 +25,7 @@ def recorded_run(folder: Path, *, kind: str = "frontier", num_steps: int = 12) -
                 for task in teacher.propose(16, policy_version=step)
             ]
             teacher.observe(outcomes)
-            records = [{"event": "task", **task_to_record(outcome.task)} for outcome in outcomes]
+            records = [{"event": "task", **outcome.task.to_dict()} for outcome in outcomes]
             records += [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
             file.writelines(json.dumps({"step": step, **record}) + "\n" for record in records)
     np.save(folder / "learned.npy", teacher.density.values_Z)

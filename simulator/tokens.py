@@ -5,21 +5,15 @@ Sampled tokens are never tokenised again: the template supplies the ids between 
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jinja2.exceptions import TemplateError
 from tokenizers import Tokenizer
 
 OPEN, CLOSE = "<think>", "</think>"
-MARK = "attune_thinking"
-"""Key in a model's config.json: whether it learnt to think before it speaks. Models that are not ours have none."""
-RECIPE = "recipe.json"
-"""File in the folder of an embedded prior."""
 INSTRUCTION = (
     f"Think before you speak: first write what the user may feel and want, and what you will do about it, between {OPEN} and {CLOSE}; "
     f"then, after {CLOSE}, write what you say to the user. The user hears only what comes after {CLOSE}."
@@ -74,24 +68,6 @@ def thought_of(reply: SplitReply, token_ids: Sequence[int], *, decode: Callable[
     closed_by = bisect_left(lengths, num_closed, key=lambda length: decode(token_ids[:length]).count(CLOSE)) + 1
     num_tokens, cut_off = (closed_by, False) if num_closed else (len(token_ids), ran_out)
     return Thought(text=reply.thought, num_tokens=num_tokens, well_formed=reply.well_formed, cut_off=cut_off)
-
-
-def learnt_to_think(folder: Path) -> bool | None:
-    """Whether the model in a folder thinks before it speaks; None for one that is not ours, which may do either."""
-    try:
-        marked = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(MARK)
-    except (OSError, ValueError, AttributeError):
-        return None
-    return False if marked is None and (folder / RECIPE).is_file() else marked
-
-
-def check_mode(folder: Path, *, thinking: bool) -> None:
-    """Raises ValueError for a model of ours that thinks and is asked not to, or the reverse."""
-    learnt = learnt_to_think(folder)
-    if learnt is not None and learnt != thinking:
-        how = "to think before it speaks" if learnt else "to speak without thoughts"
-        remedy = "" if learnt else "; policy.model=embedded has a prior that thinks"
-        raise ValueError(f"policy.thinking must be {str(learnt).lower()} for {str(folder)!r}, which learnt {how}{remedy}")
 
 
 class Chat:
@@ -150,9 +126,17 @@ class Chat:
         """The ids after a reply's end-of-turn token when the user says `user_text`, up to and including the opening of the next reply."""
         return [*self._before_user, *self._text_ids(user_text), *self._after_user]
 
+    def reply_ids(self, text: str) -> list[int]:
+        """The ids of a reply that was written and not sampled, with its end of turn."""
+        return [*self._text_ids(text), self.end_of_turn_id]
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens."""
         return self._template.decode(list(token_ids), skip_special_tokens=True)
+
+    def decode_special(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        return self._template.decode(list(token_ids), skip_special_tokens=False)
 
     def _split_template(self) -> tuple[list[int], list[int], list[int], tuple[int, ...]]:
         system = [message["role"] for message in self._opening]
@@ -214,3 +198,63 @@ class Chat:
 
     def _text_ids(self, text: str) -> list[int]:
         return self._plain.encode(text, add_special_tokens=False).ids if text else []
+
+
+class TokenColumns:
+    """The columns of one dialogue, alike in length, which grow by appending.
+
+    Sampled ids stay as they were sampled. Where earlier thoughts leave the context (`Chat.forks`), each reply begins a sequence of its own
+    with all that the engine sees (`policy.rollout.dialogue.Rollout` has examples).
+    """
+
+    def __init__(self, chat: Chat) -> None:
+        self.token_ids: list[int] = []
+        self.turn_ids: list[int] = []
+        """Agent turns finished before each token."""
+        self.loss_mask: list[bool] = []
+        """Whether the agent sampled it."""
+        self.logprobs: list[float] = []
+        """Nats; 0 where it was not sampled."""
+        self.segment_starts = [0]
+        self._chat, self._num_turns = chat, 0
+
+    @property
+    def context(self) -> list[int]:
+        """The ids after which the next reply is sampled."""
+        return self.token_ids[self.segment_starts[-1] :]
+
+    def open(self, messages: Sequence[Mapping[str, str]]) -> None:
+        """Begins with a conversation so far."""
+        self._add(self._chat.opening_ids(messages))
+
+    def add_reply(self, token_ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
+        """Appends a sampled reply, and its end of turn where it was not sampled."""
+        self._add(token_ids, logprobs=[0.0] * len(token_ids) if logprobs is None else logprobs)
+        if self._chat.end_of_turn_id not in token_ids[-1:]:
+            self._add([self._chat.end_of_turn_id])
+
+    def add_answer(self, messages: Sequence[Mapping[str, str]]) -> None:
+        """Appends the user's answer, the last of these messages, and the opening of the next reply."""
+        self._num_turns += 1
+        if self._chat.forks:
+            self.segment_starts.append(len(self.token_ids))
+            self._add(self._chat.opening_ids(messages))
+            return
+        ids, closing = self._chat.continuation_ids(messages[-1]["content"]), len(self._chat.closing_ids)
+        self._add(ids[:closing], turn=self._num_turns - 1)
+        self._add(ids[closing:])
+
+    def close(self, max_tokens: int) -> None:
+        """Drops the opening of a reply that will not come and what lies beyond `max_tokens`; no sampled token is among them."""
+        length = min(len(self.token_ids) - len(self._chat.header_ids), max_tokens)
+        if len(self.segment_starts) > 1:
+            length = self.segment_starts.pop()
+        for column in (self.token_ids, self.turn_ids, self.loss_mask, self.logprobs):
+            del column[length:]
+
+    def _add(self, ids: Sequence[int], *, logprobs: Sequence[float] | None = None, turn: int | None = None) -> None:
+        self.token_ids += ids
+        self.turn_ids += [self._num_turns if turn is None else turn] * len(ids)
+        self.loss_mask += [logprobs is not None] * len(ids)
+        self.logprobs += [0.0] * len(ids) if logprobs is None else logprobs
+        assert len(self.logprobs) == len(self.token_ids), "a completion must have one logprob per token"

@@ -1,0 +1,34 @@
+"""Credit by turn: what each reply of a group did better than its siblings at the same turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+EPSILON = 1e-6
+
+
+def turn_advantages(turn_rewards: Sequence[Sequence[float] | None], *, discount: float = 0.6) -> list[list[float]]:
+    """Each turn's discounted return minus the mean of its siblings that got so far, over the spread of these in the group.
+
+    Args:
+        turn_rewards: of one group, by rollout (`Result.turn_rewards`); None for one that broke.
+        discount: how much of the next turn's reward counts for a reply, and so on.
+
+    Returns:
+        One advantage a turn; 0 where no sibling has that turn. As `policy.algorithms.advantages.turn_advantages`.
+    """
+    num_turns = max((len(rewards) for rewards in turn_rewards if rewards is not None), default=0)
+    returns_GK = np.full((len(turn_rewards), num_turns), np.nan)
+    for returns_K, rewards in zip(returns_GK, turn_rewards, strict=True):
+        total = 0.0
+        for turn in reversed(range(len(rewards or ()))):
+            returns_K[turn] = total = (rewards or ())[turn] + discount * total
+    is_there_GK = ~np.isnan(returns_GK)
+    count_K = is_there_GK.sum(axis=0)
+    means_K = np.where(is_there_GK, returns_GK, 0.0).sum(axis=0) / np.maximum(count_K, 1)
+    deviations_GK = np.where(is_there_GK & (count_K >= 2), returns_GK - means_K, 0.0)
+    freedom = max(int(np.maximum(np.where(count_K >= 2, count_K, 0) - 1, 0).sum()), 1)
+    advantages_GK = deviations_GK / (np.sqrt(np.square(deviations_GK).sum() / freedom) + EPSILON)
+    return [advantages_K[: len(rewards or ())].tolist() for advantages_K, rewards in zip(advantages_GK, turn_rewards, strict=True)]

@@ -1,0 +1,30 @@
+"""What adapters have in common that is not of the session: versions of their hosts, and chat templates."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.tokens import Chat
+
+
+def require_version(package: str, *series: str) -> None:
+    """Refuses a host of another series than those that its adapter was tried with, such as 1.16; ImportError in one sentence."""
+    found = version(package)
+    if not any(found == each or found.startswith(f"{each}.") for each in series):
+        wanted = " or ".join(f"{each}.*" for each in series)
+        raise ImportError(f"{package} must be {wanted} for this adapter, got {found}; install that")
+
+
+def chat_of(tokenizer: Any, system_prompt: str) -> Chat:
+    """The chat template of a tokenizer for an agent that speaks without thoughts; ValueError for one that cannot."""
+    from simulator.tokens import Chat  # needs tokenizers, which not every host has
+
+    try:
+        return Chat(tokenizer, system_prompt)
+    except ValueError as error:
+        said = str(error).replace("policy.model must", "the model must")
+        if said.startswith("policy.thinking"):
+            said = "the model must be one that speaks without thoughts, got one whose chat template begins them; take an instruct model"
+        raise ValueError(said) from error

@@ -1,0 +1,76 @@
+"""prime-rl with Attune's teachers: a TaskSampler that chooses whom the policy meets next. Its environment is `attune_users`.
+
+prime-rl tells a sampler neither versions nor entropy. Versions are read off the episodes, and entropy is estimated from their logprobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import verifiers.v1 as vf
+from prime_rl.orchestrator.curriculum.samplers.base import TaskSampler
+from verifiers.v1.episode import TrainRunInfo
+
+from attune_rl.session import Result, Session, Ticket
+from attune_rl.verifiers import UserTask, task_data
+
+
+class AttuneSampler(TaskSampler):
+    """A session as prime-rl's sampler.
+
+    Args:
+        session: its `group_size` must be the number of rollouts of a task.
+        user: how users understand replies, `rule` or `encoder`.
+    """
+
+    def __init__(self, session: Session, *, user: str = "rule") -> None:
+        session.require_one_by_one()
+        self.session, self._user = session, user
+        self._logprobs, self._num_logprobs = 0.0, 0
+
+    def __next__(self) -> UserTask:
+        """The next task, proposed when it is asked for."""
+        (task,) = self.session.propose(1)
+        return UserTask(task_data(Ticket.of(task), user=self._user, max_turns=self.session.max_turns))
+
+    def observe(self, group: Sequence[vf.Episode]) -> None:
+        """Takes in a finished group; rollouts that broke or were cancelled count as missing."""
+        uid, is_whole = group[0].task.key, False
+        for episode in group:
+            for trace in episode.traces:
+                if trace.ok and "attune" in trace.info:
+                    is_whole = self.session.finish(uid, Result.from_dict(trace.info["attune"]))
+                    logprobs = [logprob for node in trace.nodes for logprob in node.logprobs or ()]
+                    self._logprobs += sum(logprobs)
+                    self._num_logprobs += len(logprobs)
+        if not is_whole:
+            self.session.close(uid)
+        run = group[0].run
+        policy = run.work.policy if isinstance(run, TrainRunInfo) else None
+        if policy is not None and policy.end > self.session.policy_version:
+            # Also gives up groups that went stale, of which no sampler hears.
+            self.session.updated(policy.end, entropy_sampled=-self._logprobs / self._num_logprobs if self._num_logprobs else None)
+            self._logprobs, self._num_logprobs = 0.0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The session's, and what is known of entropy since the last update."""
+        return {"session": self.session.state_dict(), "logprobs": self._logprobs, "num_logprobs": self._num_logprobs}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`."""
+        self.session.load_state_dict(state_dict["session"])
+        self._logprobs, self._num_logprobs = state_dict["logprobs"], state_dict["num_logprobs"]
+
+    def metrics(self) -> dict[str, float]:
+        """The session's."""
+        return self.session.metrics()
+
+
+def make_sampler(tasks: Any, *, user: str = "rule", **settings: Any) -> AttuneSampler:
+    """A sampler from settings alone, for a configuration file; the environment's own tasks are left aside.
+
+    Args:
+        settings: of `Session`: `teacher`, `group_size`, `max_turns`, `seed`, and the teacher's own.
+    """
+    return AttuneSampler(Session(**settings), user=user)

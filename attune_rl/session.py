@@ -1,0 +1,376 @@
+"""A teacher and its users for any trainer: dialogues stepped from outside, and groups whose rollouts come home one by one.
+
+Tasks leave as JSON, replies come in as text, outcomes go to the teacher. Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import traceback
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from curriculum import TEACHERS
+from curriculum.signals import reward_density, zero_variance_share
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from curriculum.teacher import Teacher, whole
+from simulator import episode
+from simulator.dialogue import Outcome, UserSimulator
+from simulator.listener import ListenerKind, Register
+from simulator.reward import final_emotion, turn_rewards
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Difficulty, Split
+from simulator.world import Bank, load_bank
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ticket:
+    """A dialogue to play: all that another process needs of a task, or a fixed one for evaluation. JSON by `to_dict`."""
+
+    uid: str
+    scenario_id: str
+    difficulty: Difficulty
+    seed: int
+    """All siblings of a task have the same, so that they differ in the agent's replies and nothing else."""
+    learned: bool = True
+    """False for a group that is played so that the teacher may score it; a trainer leaves it out of its batch."""
+
+    @classmethod
+    def of(cls, task: TaskSpec) -> Ticket:
+        """That of a teacher's task."""
+        learned = task.mode is not Mode.UNLEARNED
+        return cls(uid=task.uid, scenario_id=task.scenario_id, difficulty=task.difficulty, seed=task.seed, learned=learned)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able record; `from_dict` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Ticket:
+        """The inverse of `to_dict`."""
+        return cls(**{**record, "difficulty": Difficulty(**record["difficulty"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What is left of a dialogue that is over. JSON by `to_dict`."""
+
+    reward: float
+    """The last emotion over 100, or what a host makes of it, in [0, 1]; NaN for a dialogue that broke."""
+    turn_rewards: tuple[float, ...] = ()
+    """Change of emotion after each reply over 10, in [-1, 1]."""
+    num_tokens: int = 0
+    """That the policy sampled."""
+    status: Status = Status.OK
+    error: str = ""
+    """The traceback of a dialogue that broke."""
+
+    def __post_init__(self) -> None:
+        reward, status = math.nan if self.reward is None else float(self.reward), Status(self.status)
+        if not (math.isnan(reward) or 0.0 <= reward <= 1.0):
+            raise ValueError(f"a result's reward must be in [0, 1], or NaN for a dialogue that broke, got {reward!r}")
+        broke = math.isnan(reward) or status is Status.SIMULATOR_ERROR
+        object.__setattr__(self, "reward", math.nan if broke else reward)
+        object.__setattr__(self, "status", Status.SIMULATOR_ERROR if broke else status)
+
+    @property
+    def broke(self) -> bool:
+        """Whether it has no reward, and must enter no baseline."""
+        return self.status is Status.SIMULATOR_ERROR
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able record, whose reward is None for a dialogue that broke; `from_dict` reads it."""
+        return {
+            **asdict(self),
+            "reward": None if self.broke else self.reward,
+            "turn_rewards": list(self.turn_rewards),
+            "status": str(self.status),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Result:
+        """The inverse of `to_dict`."""
+        return cls(**{**record, "turn_rewards": tuple(record.get("turn_rewards", ()))})
+
+
+class Episode(episode.Episode):
+    """One dialogue with a simulated user. A user that breaks ends it without a reward; whoever steps it sees no exception.
+
+    Args:
+        ticket: a ticket, or a teacher's task.
+        max_turns: replies after which it ends.
+    """
+
+    def __init__(self, user: UserSimulator, ticket: Ticket | TaskSpec, bank: Bank, *, max_turns: int = 8) -> None:
+        super().__init__(user, bank.scenario(ticket.scenario_id), ticket.difficulty, seed=ticket.seed, max_turns=max_turns)
+        self.ticket, self.num_tokens = ticket, 0
+
+    async def open(self) -> str | None:  # type: ignore[override]
+        """The user's first words; None where the user broke."""
+        return await self._caught(super().open())
+
+    async def reply(self, text: str, *, num_tokens: int = 0) -> str | None:
+        """The user's answer; None when the dialogue is over.
+
+        Args:
+            num_tokens: of the reply, for the teacher's records.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"a reply must be a text, got {type(text).__name__}")
+        if self.over or not self.dialogue.turns:
+            raise RuntimeError("a dialogue must be under way; call open first, and reply until it returns None")
+        self.num_tokens += num_tokens
+        return await self._caught(super().reply(text))
+
+    def result(self) -> Result:
+        """Of a dialogue that is over."""
+        if not self.over:
+            raise RuntimeError("a dialogue must be over before it has a result; call reply until it returns None, or cut_off")
+        outcome = self.dialogue.outcome
+        return Result(
+            reward=math.nan if outcome is Outcome.ERROR else final_emotion(self.dialogue).total,
+            turn_rewards=tuple(turn_rewards(self.dialogue)),
+            num_tokens=self.num_tokens,
+            status=Status.TRUNCATED if outcome is Outcome.TRUNCATED else Status.OK,
+            error=self.dialogue.error,
+        )
+
+    async def _caught(self, words: Coroutine[Any, Any, str | None]) -> str | None:
+        try:
+            return await words
+        except Exception:  # noqa: BLE001 - the one boundary where a user's failure becomes data
+            self.end(Outcome.ERROR, error=traceback.format_exc())
+            return None
+
+
+class Session:
+    """A teacher and its users, for a trainer that is not Attune's.
+
+    Per update a host calls `propose`, plays every task `group_size` times by `episode`, hands each result to `finish` (in any order, late,
+    or never), and calls `updated`.
+
+    Args:
+        teacher: its kind, as in `python -m curriculum teachers`.
+        user: how the embedded user hears, `rule` or `encoder`, or a simulated user of your own.
+        group_size: rollouts a task, at least 2.
+        max_turns: replies a dialogue.
+        num_updates: of the whole run, from which the teacher knows how fast entropy may be spent; 0 where there is no end in sight.
+        seed: of all that the teacher leaves to chance.
+        bank: scenarios; the built-in world's by default.
+        max_staleness: updates after which a task that has not come home is given up.
+        max_broken: share of the dialogues since the last update, of twenty at least, from which broken ones end the run.
+        settings: of the teacher, by name.
+
+    Raises:
+        ValueError: no such teacher, setting or listener, or the listener's package is missing.
+    """
+
+    def __init__(
+        self,
+        teacher: str = "frontier",
+        *,
+        user: str | UserSimulator = "rule",
+        group_size: int = 8,
+        max_turns: int = 8,
+        num_updates: int = 0,
+        seed: int = 0,
+        bank: Bank | None = None,
+        max_staleness: int = 16,
+        max_broken: float = 0.2,
+        **settings: Any,
+    ) -> None:
+        if teacher not in TEACHERS:
+            raise ValueError(f"teacher must be one of {', '.join(TEACHERS)}, got {teacher!r}")
+        self.bank, self.user, self.group_size = bank or built_in_world(), make_user(user), group_size
+        self.max_turns = whole("max_turns", max_turns, least=1)
+        self.num_updates, self._max_staleness = whole("num_updates", num_updates, least=0), whole("max_staleness", max_staleness, least=0)
+        config_class, teacher_class = TEACHERS[teacher]
+        scenarios = {family: ids for family, ids in self.bank.by_family(Split.TRAIN).items() if ids}
+        self.teacher: Teacher = teacher_class(config_class(**settings), scenarios=scenarios, group_size=group_size, seed=seed)
+        self._version, self._max_broken = 0, max_broken
+        self._open: dict[str, tuple[TaskSpec, list[Result]]] = {}
+        self._rewards: list[tuple[float, ...]] = []
+        self._counts = {"dialogues": 0, "broken": 0, "missing": 0, "ignored": 0}
+        self._lately = {"dialogues": 0, "broken": 0}
+
+    @property
+    def policy_version(self) -> int:
+        """The latest that was heard of."""
+        return self._version
+
+    def propose(self, num_groups: int, *, policy_version: int = 0) -> list[TaskSpec]:
+        """The next tasks, each to be played `group_size` times.
+
+        Args:
+            policy_version: updates that the policy has had; one older than before, which asynchronous trainers give, counts as the latest.
+        """
+        self._version = max(self._version, policy_version)
+        tasks = self.teacher.propose(num_groups, policy_version=self._version)
+        self._open.update((task.uid, (task, [])) for task in tasks)
+        return tasks
+
+    def episode(self, ticket: Ticket | TaskSpec) -> Episode:
+        """A dialogue of a task, to be stepped."""
+        return Episode(self.user, ticket, self.bank, max_turns=self.max_turns)
+
+    def heldout(self, num_scenarios: int, strictness: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9)) -> list[Ticket]:
+        """Fixed dialogues with users whom no teacher ever issues, for evaluation."""
+        ids = [scenario.scenario_id for scenario in self.bank.scenarios(Split.HELDOUT)]
+        if num_scenarios > len(ids):
+            raise ValueError(f"num_scenarios must be at most the {len(ids)} held-out scenarios, got {num_scenarios}")
+        return [
+            Ticket(uid=f"heldout-{number}-{d:g}", scenario_id=name, difficulty=Difficulty.along(d), seed=number)
+            for number, name in enumerate(ids[:num_scenarios])
+            for d in strictness
+        ]
+
+    def finish(self, uid: str, result: Result) -> bool:
+        """Takes in one rollout of a task; True where that made its group whole, of which the teacher then hears.
+
+        A rollout of a task that is not open (never issued, whole already, given up) is counted and ignored.
+
+        Raises:
+            RuntimeError: more dialogues broke than `max_broken`; it ends with why the last one did.
+        """
+        if uid not in self._open:
+            self._counts["ignored"] += 1
+            return False
+        task, results = self._open[uid]
+        results.append(result)
+        for counts in (self._counts, self._lately):
+            counts["dialogues"] += 1
+            counts["broken"] += result.broke
+        if result.broke and self._lately["dialogues"] >= 20 and self._lately["broken"] > self._max_broken * self._lately["dialogues"]:
+            lately, why = self._lately, result.error.strip().rpartition("\n")[2] or "no reason was given"
+            raise RuntimeError(f"{lately['broken']} of the last {lately['dialogues']} dialogues broke; the latest because: {why}")
+        if len(results) < task.group_size:
+            return False
+        self._settle(uid)
+        return True
+
+    def close(self, uid: str) -> None:
+        """No more rollouts of this task will come: those that are missing count as broken."""
+        if uid not in self._open:
+            self._counts["ignored"] += 1
+            return
+        task, results = self._open[uid]
+        num_missing = task.group_size - len(results)
+        results += [Result(reward=math.nan)] * num_missing
+        self._counts["missing"] += num_missing
+        self._settle(uid)
+
+    def updated(
+        self, policy_version: int, *, entropy: float | None = None, entropy_sampled: float | None = None, kl: float | None = None
+    ) -> None:
+        """The trainer made an update. What it did not measure is left out; tasks that are too old are given up.
+
+        Args:
+            policy_version: updates that the policy has had, this one among them.
+            entropy: mean over agent tokens, nats.
+            entropy_sampled: mean of -logprob of the sampled tokens, nats; taken for `entropy` where that is not given.
+            kl: to the reference policy, nats.
+        """
+        self._version = max(self._version, policy_version)
+        entropy, entropy_sampled, kl = (math.nan if value is None else float(value) for value in (entropy, entropy_sampled, kl))
+        stats = UpdateStats(
+            policy_version=self._version,
+            entropy=entropy_sampled if math.isnan(entropy) else entropy,
+            entropy_sampled=entropy_sampled,
+            reward_density=reward_density(self._rewards),
+            zero_variance_share=zero_variance_share(self._rewards).total,
+            kl=kl,
+            budget_fraction=min(self._version / self.num_updates, 1.0) if self.num_updates else math.nan,
+        )
+        self.teacher.on_update(stats)
+        self._rewards, self._lately = [], {"dialogues": 0, "broken": 0}
+        stale = [uid for uid, (task, _) in self._open.items() if self._version - task.policy_version > self._max_staleness]
+        for uid in stale:
+            del self._open[uid]
+        self.teacher.expire(stale, reason=f"older than {self._max_staleness} updates")
+
+    def metrics(self) -> dict[str, float]:
+        """The teacher's, and of dialogues how many came home, broke, went missing or belonged to no open task."""
+        return {**self.teacher.metrics(), **{f"session/{name}": float(count) for name, count in self._counts.items()}}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that adapts, groups that are half played among it; JSON-able and exact."""
+        groups = [[task.to_dict(), [result.to_dict() for result in results]] for task, results in self._open.values()]
+        rewards = [[None if math.isnan(reward) else reward for reward in group] for group in self._rewards]
+        return {
+            "teacher": self.teacher.state_dict(),
+            "open": groups,
+            "rewards": rewards,
+            "version": self._version,
+            "counts": dict(self._counts),
+            "lately": dict(self._lately),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`; ValueError for that of another teacher or group size."""
+        self.teacher.load_state_dict(state["teacher"])
+        opened = [(TaskSpec.from_dict(task), [Result.from_dict(each) for each in results]) for task, results in state["open"]]
+        self._open = {task.uid: (task, results) for task, results in opened}
+        self._rewards = [tuple(math.nan if reward is None else reward for reward in group) for group in state["rewards"]]
+        self._version, self._counts, self._lately = state["version"], dict(state["counts"]), dict(state["lately"])
+
+    def require_one_by_one(self) -> None:
+        """Refuses a teacher that a host cannot serve which asks for one task at a time and trains on every group."""
+        if self.teacher.plans_by_proposal or getattr(self.teacher.config, "robust", False):
+            raise ValueError(
+                f"teacher must be one that takes proposals one by one and learns from every group, got {self.teacher.kind!r}, "
+                "whose plan counts proposals or which plays groups that are not trained on"
+            )
+
+    def _settle(self, uid: str) -> None:
+        """Tells the teacher of a whole group."""
+        task, results = self._open.pop(uid)
+        rewards, solved_at = tuple(result.reward for result in results), self.teacher.config.success_emotion / 100.0
+        outcome = GroupOutcome(
+            task=task,
+            rewards=rewards,
+            successes=tuple(reward >= solved_at for reward in rewards),
+            num_tokens=tuple(result.num_tokens for result in results),
+            statuses=tuple(result.status for result in results),
+        )
+        self.teacher.observe([outcome])
+        if task.mode is not Mode.UNLEARNED:
+            self._rewards.append(rewards)
+
+
+def make_user(user: str | UserSimulator) -> UserSimulator:
+    """The embedded user that hears ordinary English by this listener, or the user itself."""
+    if not isinstance(user, str):
+        return user
+    if user not in (ListenerKind.RULE, ListenerKind.ENCODER):
+        raise ValueError(f"user must be 'rule', 'encoder' or a simulated user, got {user!r}")
+    made = RuleUser(RuleUserConfig(register=Register.OPEN, listener=ListenerKind(user)))
+    _ = made.listener  # the encoder loads now, so that what it lacks is said at once
+    return made
+
+
+@cache
+def user_of_process(user: str) -> UserSimulator:
+    """One user for all dialogues of a process."""
+    return make_user(user)
+
+
+@cache
+def built_in_world() -> Bank:
+    """The scenarios, read once."""
+    return load_bank()
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine for a host without an event loop; in a notebook, whose thread has one, in a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()

@@ -1,0 +1,200 @@
+"""TRL's GRPOTrainer with Attune's users and teachers: one object that is rollout function, reward and callback.
+
+Every process holds the same teacher, which hears of all processes' dialogues, so that all propose the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
+from trl import GRPOTrainer
+
+from attune_rl.credit import turn_advantages
+from attune_rl.hosts import chat_of, require_version
+from attune_rl.session import Episode, Result, Session, Ticket, wait_for
+from simulator.tokens import TokenColumns
+
+require_version("trl", "1.16")
+
+
+class Attune(TrainerCallback, ExportableState):
+    """`GRPOTrainer(rollout_func=attune.rollout, reward_funcs=attune.emotion, callbacks=[attune], train_dataset=attune.tickets(n), ...)`.
+
+    Args:
+        tokenizer: of the model, with a chat template.
+        system_prompt: before every dialogue.
+        max_context: tokens of a dialogue, all turns together; TRL's `max_completion_length` bounds one reply.
+    """
+
+    def __init__(self, session: Session, tokenizer: Any, *, system_prompt: str = "", max_context: int = 1024) -> None:
+        self.session, self.chat, self.max_context = session, chat_of(tokenizer, system_prompt), max_context
+        self._is_training = True
+
+    def tickets(self, num: int) -> Dataset:
+        """A dataset whose prompts say nothing: whom the agent meets is decided when a batch is rolled out."""
+        return Dataset.from_dict({"prompt": [[{"role": "user", "content": "-"}]] * num})
+
+    def heldout(self, num_scenarios: int, strictness: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9)) -> Dataset:
+        """Fixed dialogues for `eval_dataset`; each prompt names its own, since TRL hands a rollout function nothing else."""
+        named = [json.dumps(ticket.to_dict()) for ticket in self.session.heldout(num_scenarios, strictness)]
+        return Dataset.from_dict({"prompt": [[{"role": "user", "content": name}] for name in named]})
+
+    def rollout(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """TRL's `rollout_func`: plays a dialogue for each prompt, all at once, turn by turn."""
+        session, training = self.session, trainer.model.training
+        self._is_training = training
+        self._check(trainer)
+        tickets = self._issued(len(prompts), trainer) if training else [Ticket.from_dict(json.loads(p[-1]["content"])) for p in prompts]
+        episodes = [session.episode(ticket) for ticket in tickets]
+        columns = self._play(episodes, trainer)
+        results = [episode.result() for episode in episodes]
+        learned = [ticket.learned and not result.broke for ticket, result in zip(tickets, results, strict=True)]
+        credits: list[list[float]] = [[] for _ in results]
+        if training:
+            here = [
+                (ticket.uid, is_learned, result.to_dict()) for ticket, is_learned, result in zip(tickets, learned, results, strict=True)
+            ]
+            everywhere = [(uid, is_learned, Result.from_dict(result)) for uid, is_learned, result in gather_object(here)]
+            for uid, _, result in everywhere:
+                session.finish(uid, result)
+            turns = [result.turn_rewards if is_learned else None for _, is_learned, result in everywhere]
+            size, mine = session.group_size, self._share(len(prompts), trainer)
+            credits = [credit for first in range(0, len(turns), size) for credit in turn_advantages(turns[first : first + size])][mine]
+        return {
+            "prompt_ids": [ids for ids, _ in columns],
+            "completion_ids": [each.token_ids[len(ids) :] for ids, each in columns],
+            "env_mask": [[int(is_sampled) for is_sampled in each.loss_mask[len(ids) :]] for ids, each in columns],
+            "logprobs": [each.logprobs[len(ids) :] for ids, each in columns] if trainer.use_vllm else None,
+            "attune_reward": [result.reward if is_learned else None for result, is_learned in zip(results, learned, strict=True)],
+            "attune_turns": [each.turn_ids[len(ids) :] for ids, each in columns],
+            "attune_credit": credits,
+            "attune_dialogue": [as_text(episode) for episode in episodes],
+        }
+
+    def emotion(self, *, attune_reward: list[Any], attune_dialogue: list[str], log_extra: Any, log_metric: Any, **_: Any) -> list[Any]:
+        """TRL's reward function: the user's last emotion over 100; None where a dialogue broke.
+
+        TRL keeps None out of every baseline where this is the only reward function, and takes it for 0 beside another.
+        """
+        log_extra("dialogue", attune_dialogue)
+        for name, value in self.session.metrics().items() if self._is_training else ():
+            log_metric(name, value)
+        return attune_reward
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Refuses settings with which the teacher would not hear of updates, and restores the session of a checkpoint."""
+        if args.num_generations != self.session.group_size:
+            raise ValueError(f"num_generations must be the session's group_size={self.session.group_size}, got {args.num_generations}")
+        if args.logging_strategy != "steps" or args.logging_steps != 1:
+            got = f"got {args.logging_steps} {args.logging_strategy}"
+            raise ValueError(
+                f"logging_steps must be 1, with logging_strategy=steps, {got}: TRL says an update's entropy only where it logs"
+            )
+        self.session.num_updates = self.session.num_updates or state.max_steps
+        if state.global_step:
+            saved = state.stateful_callbacks.get(type(self).__name__)
+            if saved is None:
+                raise ValueError(
+                    "the checkpoint must hold a session to go on from, got none; it is saved where Attune is among the callbacks"
+                )
+            self.session.load_state_dict(saved["attributes"]["session"])
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        """Tells the teacher of an update."""
+        if logs and "entropy" in logs:
+            self.session.updated(state.global_step, entropy=logs["entropy"], kl=logs.get("kl"))
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint of TRL's keeps in its `trainer_state.json`."""
+        return {"args": {}, "attributes": {"session": self.session.state_dict()}}
+
+    def _check(self, trainer: Any) -> None:
+        """Refuses a trainer that does not call back, or whose replies do not end where turns do."""
+        if self not in trainer.callback_handler.callbacks:
+            raise ValueError("callbacks must hold the Attune whose rollout this is, got none; the teacher would hear of no update")
+        if self.chat.end_of_turn_id not in trainer.eos_token_ids:
+            turn = self.chat.decode_special([self.chat.end_of_turn_id])
+            raise ValueError(f"the tokenizer's eos_token must be {turn!r}, which ends a turn in its chat template, got another")
+
+    def _share(self, num: int, trainer: Any) -> slice:
+        """This process's rows among those of all processes, which lie in order."""
+        first = trainer.accelerator.process_index * num
+        return slice(first, first + num)
+
+    def _issued(self, num: int, trainer: Any) -> list[Ticket]:
+        """This process's share of the next tasks: groups are consecutive rows over all processes."""
+        num_tasks, version = num * trainer.accelerator.num_processes // self.session.group_size, trainer.state.global_step
+        tasks = self.session.propose(num_tasks, policy_version=version)
+        return [Ticket.of(task) for task in tasks for _ in range(task.group_size)][self._share(num, trainer)]
+
+    def _play(self, episodes: list[Episode], trainer: Any) -> list[tuple[list[int], TokenColumns]]:
+        """Plays the dialogues to their ends; returns the ids of each prompt and the columns, which begin with them."""
+        columns = [TokenColumns(self.chat) for _ in episodes]
+        wait_for(_all(episode.open() for episode in episodes))
+        for each, episode in zip(columns, episodes, strict=True):
+            each.open(episode.dialogue.messages() or [{"role": "user", "content": ""}])
+        prompts, room = [list(each.token_ids) for each in columns], trainer.max_completion_length + 1
+        while True:
+            for episode, each in zip(episodes, columns, strict=True):
+                if len(each.context) + room > self.max_context and not episode.over:
+                    if not episode.dialogue.num_replies:
+                        raise ValueError(
+                            f"max_context must leave room for a reply of max_completion_length={room - 1} tokens after an opening of "
+                            f"{len(each.context)}, got {self.max_context}"
+                        )
+                    episode.cut_off()
+            going = [number for number, episode in enumerate(episodes) if not episode.over]
+            if not any(gather_object([bool(going)])):  # engines and sharded models want every process at every turn
+                break
+            # vLLM on several processes takes each one's replies by its own number of prompts, so that must be the same on all.
+            num_idle = len(episodes) - len(going) if trainer.use_vllm else int(not going)
+            asked = [columns[number].context for number in going] + num_idle * [prompts[0]]
+            said, logprobs = trainer._generate_single_turn(asked, None, {}, num_generations=1)
+            for turn, number in enumerate(going):
+                columns[number].add_reply(list(said[turn]), list(logprobs[turn]) if logprobs else None)
+            words = [(number, self.chat.decode(ids), len(ids)) for number, ids in zip(going, said, strict=False)]
+            wait_for(_all(episodes[number].reply(text, num_tokens=length) for number, text, length in words))
+            for number in going:
+                if not episodes[number].over:
+                    columns[number].add_answer(episodes[number].dialogue.messages())
+        for prompt, each in zip(prompts, columns, strict=True):
+            if len(each.token_ids) == len(prompt):  # it broke before the first reply, and TRL reads the last token of every completion
+                each.add_reply([self.chat.end_of_turn_id])
+                each.loss_mask[-1] = False
+        return list(zip(prompts, columns, strict=True))
+
+
+class TurnCreditTrainer(GRPOTrainer):
+    """GRPOTrainer whose replies are credited with the emotion after them, beside the dialogue's end."""
+
+    turn_credit = 0.9
+    """Share of the advantage, in [0, 1]."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        if self.model.training:
+            credit_BT = torch.zeros(output["completion_ids"].shape, device=output["advantages"].device)
+            for credit_T, row in zip(credit_BT, inputs, strict=True):
+                by_token = [row["attune_credit"][turn] if turn < len(row["attune_credit"]) else 0.0 for turn in row["attune_turns"]]
+                credit_T[: len(by_token)] = torch.tensor(by_token)
+            output["advantages"] = (1.0 - self.turn_credit) * output["advantages"][:, None] + self.turn_credit * credit_BT
+        return output
+
+
+async def _all(coroutines: Any) -> list[Any]:
+    return await asyncio.gather(*coroutines)
+
+
+def as_text(episode: Episode) -> str:
+    """A dialogue for TRL's table of completions, whose own columns hold the ticket and a text without roles."""
+    dialogue = episode.dialogue
+    lines = [f"{turn.speaker}{'' if turn.emotion is None else f' ({turn.emotion})'}: {turn.text}" for turn in dialogue.turns]
+    return "\n".join([f"{dialogue.scenario.family}, strictness {dialogue.difficulty.strictness:.2f}, {dialogue.outcome}", *lines])

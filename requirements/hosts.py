@@ -1,0 +1,83 @@
+"""`make adapters`: tests each adapter in a throw-away environment with its host, and writes version and day into docs/trainers.md."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/trainers.md"
+HOSTS = {
+    "openenv": ("OpenEnv", "openenv==0.10.0"),
+    "verifiers": ("verifiers", "verifiers==0.4.0"),
+    "prime_rl": ("prime-rl", "verifiers==0.4.0"),
+}
+"""By name its title in the page and the release that is tried; tests are in tests/hosts/. No index has prime-rl: PRIME_RL is a checkout."""
+OURS = ("simulator", "curriculum", "attune_rl", "attune_users.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+"""What the wheel is made of."""
+
+
+def main() -> int:
+    """Checks the hosts named, or all; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Tests adapters with their hosts.")
+    parser.add_argument("hosts", nargs="*", metavar="HOST", help=f"of {', '.join(HOSTS)} (default: all)")
+    names = parser.parse_args().hosts or [name for name in HOSTS if name != "prime_rl" or os.environ.get("PRIME_RL")]
+    if unknown := set(names) - set(HOSTS):
+        parser.error(f"HOST must be one of {', '.join(HOSTS)}, got {', '.join(sorted(unknown))}")
+    if "prime_rl" in names and not os.environ.get("PRIME_RL"):
+        parser.error("PRIME_RL must be a checkout of prime-rl, got none; no index has it")
+    failed = [name for name in names if not passes(name)]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+def passes(name: str) -> bool:
+    """Whether a host's tests pass in an environment of its own."""
+    title, release = HOSTS[name]
+    with tempfile.TemporaryDirectory(prefix="attune-host-") as place:
+        environment, source = Path(place) / "environment", Path(place) / "source"
+        print(f"{title}: installs {release}", flush=True)
+        venv.create(environment, with_pip=True)
+        copy_sources(source)
+        python = environment / "bin/python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", release, "pytest", str(source)], check=True)
+        tests = Path(place) / "tests"
+        tests.mkdir()
+        shutil.copy(ROOT / "tests/hosts" / f"test_{name}.py", tests)
+        variables = {**os.environ, "PYTHONPATH": f"{os.environ['PRIME_RL']}/src" if name == "prime_rl" else ""}
+        done = subprocess.run([python, "-m", "pytest", "-q", str(tests)], cwd=place, env=variables, check=False)
+    if done.returncode == 0:
+        day = datetime.datetime.now(tz=datetime.UTC)
+        note_down(title, f"{release.replace('==', ' ')}, {day.day} {day:%B %Y}")
+    return done.returncode == 0
+
+
+def copy_sources(folder: Path) -> None:
+    """A copy of what the wheel is made of, since setuptools leaves its build where it works."""
+    folder.mkdir()
+    for name in OURS:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder)
+
+
+def note_down(title: str, last: str) -> None:
+    """Writes the last cell of a host's row in the page."""
+    text, num = re.subn(rf"^(\| \[{title}\].*\|)[^|]*\|$", rf"\g<1> {last} |", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    if num != 1:
+        raise RuntimeError(f"{PAGE} must have one row for {title}, got {num}")
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""prime-rl's own Curriculum around Attune's sampler, fed with verifiers' own episodes; run by `make adapters PRIME_RL=<checkout>`."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+
+import pytest
+
+pytest.importorskip("verifiers", reason="verifiers is not installed (make adapters)")
+if not os.environ.get("PRIME_RL"):
+    pytest.skip("PRIME_RL must be a checkout of prime-rl, which no index has", allow_module_level=True)
+
+import verifiers.v1 as vf
+from prime_rl.orchestrator.curriculum.base import Curriculum
+from verifiers.v1.episode import PolicySpan, TrainRunInfo, TrainWorkInfo
+
+from attune_rl.prime_rl import AttuneSampler, make_sampler
+
+
+def make_curriculum() -> Curriculum:
+    """Around a sampler; its constructor knows two kinds by name."""
+    curriculum = Curriculum.__new__(Curriculum)
+    curriculum.sampler = make_sampler([], teacher="frontier", group_size=3, max_turns=2, max_staleness=3)
+    curriculum.gates = {}
+    return curriculum
+
+
+def episode(task, reward: float, version: int, *, broke: bool = False) -> vf.Episode:
+    result = {"reward": reward, "turn_rewards": [0.1], "num_tokens": 9, "status": "ok", "error": ""}
+    trace = vf.Trace(
+        task=vf.TraceTask(type="UserTask", data=task.data, key=task.key, hash=task.hash),
+        agent=vf.AgentInfo(config=vf.AgentConfig()),
+        ok=not broke,
+        info={} if broke else {"attune": result},
+    )
+    run = TrainRunInfo(id="r", work=TrainWorkInfo(step=version + 1, policy=PolicySpan(start=version, end=version)))
+    return vf.Episode(env=vf.EnvInfo(id="attune"), task=trace.task, group=vf.GroupInfo(id=str(uuid.uuid4())), traces=[trace], run=run)
+
+
+def test_whole_short_and_broken_groups_reach_the_teacher_and_stale_ones_are_given_up() -> None:
+    curriculum = make_curriculum()
+    tasks = [next(curriculum.sampler) for _ in range(6)]
+    assert len({task.key for task in tasks}) == 6
+    for version, task in enumerate(tasks[:5]):
+        group = [
+            episode(task, 0.2 + 0.1 * number, version, broke=(version, number) == (2, 0)) for number in range(2 if version == 3 else 3)
+        ]
+        assert curriculum.on_result(group) is True
+    metrics = curriculum.metrics()
+    assert metrics["sampler/curriculum/outcomes_observed"] == 5 and metrics["sampler/session/missing"] == 2
+    assert metrics["sampler/curriculum/outcomes_expired"] == 1 and metrics["sampler/curriculum/outstanding"] == 0
+
+
+def test_it_goes_on_where_it_was_saved() -> None:
+    ours, other = make_curriculum(), make_curriculum()
+    task = next(ours.sampler)
+    ours.on_result([episode(task, 0.2 * number, 1) for number in range(3)])
+    other.load_state_dict(json.loads(json.dumps(ours.state_dict())))
+    assert isinstance(other.sampler, AttuneSampler)
+    assert next(ours.sampler).data.ticket == next(other.sampler).data.ticket

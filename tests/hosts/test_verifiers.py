@@ -1,0 +1,95 @@
+"""verifiers' own evaluation of Attune's users against a chat server on loopback; run by `make adapters`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verifiers", reason="verifiers is not installed (make adapters)")
+
+SAID = ("That sounds hard. What hurts most about it?", "You did what you could, and that counts.", "Nobody could have known that.")
+
+
+class Chat(BaseHTTPRequestHandler):
+    """A model that says one of three things, or whose provider fails."""
+
+    fails = False
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        content = SAID[len(body["messages"]) % 3]
+        message = {"role": "assistant", "content": content}
+        usage = {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19}
+        answer = {"id": "c", "object": "chat.completion", "created": 0, "model": body["model"], "usage": usage}
+        kind, data = (
+            "application/json",
+            json.dumps({**answer, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode(),
+        )
+        if body.get("stream"):
+            chunk = {**answer, "object": "chat.completion.chunk"}
+            parts = [
+                {**chunk, "usage": None, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+                {**chunk, "usage": None, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+                {**chunk, "choices": []},
+            ]
+            kind, data = (
+                "text/event-stream",
+                b"".join(b"data: " + json.dumps(part).encode() + b"\n\n" for part in parts) + b"data: [DONE]\n\n",
+            )
+        if self.fails:
+            kind, data = "application/json", b'{"error": {"message": "overloaded"}}'
+        self.send_response(500 if self.fails else 200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def provider() -> Iterator[str]:
+    Chat.fails = False
+    with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+def evaluate(provider: str, folder: Path, *more: str) -> list[dict]:
+    """The traces of `vf-eval` on three tasks, three times each, one an episode."""
+    command = [str(Path(sys.executable).parent / "vf-eval"), "attune_users", "-n", "3", "-r", "3", "--no-push", "--no-rich"]
+    where = ["--model", "stub", "--client.base-url", provider, "--client.api-key-var", "NO_KEY", "--output-dir", str(folder / "out")]
+    runtime = ["--env.agent.runtime.type", "subprocess", "--env.taskset.max-turns", "2"]
+    environment = {**os.environ, "NO_KEY": "none"}
+    done = subprocess.run([*command, *where, *runtime, *more], env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    episodes = [json.loads(line) for line in next(folder.rglob("traces.jsonl")).read_text().splitlines()]
+    assert len(episodes) == 9, done.stdout[-3000:] + done.stderr[-3000:]
+    return [trace for episode in episodes for trace in episode["traces"]]
+
+
+def test_nine_rollouts_end_with_the_users_emotion_as_reward(provider, tmp_path):
+    traces = evaluate(provider, tmp_path)
+    assert len(traces) == 9 and all(trace["ok"] for trace in traces)
+    for trace in traces:
+        emotions, result = trace["info"]["turn_rewards"], trace["info"]["attune"]
+        assert trace["rewards"]["emotion"]["score"] == pytest.approx(result["reward"]) == pytest.approx(emotions[-1])
+        assert len(emotions) == len(result["turn_rewards"]) == 2
+        assert emotions == pytest.approx([0.4 + sum(result["turn_rewards"][:k]) / 10 for k in (1, 2)])
+    assert len({trace["info"]["attune"]["reward"] for trace in traces}) > 1
+
+
+def test_a_provider_error_is_an_error_and_not_the_emotion_at_the_start(provider, tmp_path):
+    Chat.fails = True
+    traces = evaluate(provider, tmp_path)
+    assert traces and not any(trace["ok"] for trace in traces)
+    assert all(trace["errors"] and "attune" not in trace["info"] and "emotion" not in trace["rewards"] for trace in traces)

@@ -1,0 +1,46 @@
+"""The wheel: what it puts into other people's environments, and that the README's loop runs there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from requirements.hosts import ROOT, copy_sources
+
+NAMES = {"attune_rl", "attune_users.py", "curriculum", "simulator"}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip installed this checkout, without what it depends on."""
+    place = tmp_path_factory.mktemp("wheel")
+    target, source = place / "site-packages", place / "source"
+    copy_sources(source)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
+    done = subprocess.run([*pip, str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return target
+
+
+def test_it_holds_three_packages_and_a_plugin_that_hide_nobodys_folders(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} - {"__pycache__"} == NAMES
+    assert [path.name.partition("-")[0] for path in installed.glob("*.dist-info")] == ["attune_rl"]
+    assert not [path for path in installed.rglob("*") if path.suffix == ".jsonl" or path.name.startswith("test_")]
+    assert sum(path.stat().st_size for path in installed.rglob("*") if path.is_file()) < 20_000_000
+
+
+def test_the_loop_in_the_readme_runs_there_without_torch(installed: Path, tmp_path: Path) -> None:
+    loop = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/my_run.py").write_text("mine = True\n")
+    checks = "import sys\nimport experiments.my_run\nassert experiments.my_run.mine and 'torch' not in sys.modules\n"
+    (tmp_path / "loop.py").write_text(loop + checks)
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 0.0 <= float(done.stdout) <= 1.0
