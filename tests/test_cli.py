@@ -25,8 +25,10 @@ STATISTICS = ("scipy", "pandas")
 """Some teachers need them, the plan of a sweep does not."""
 FIRST = ("smoke", "noise", "fixed_vs_adaptive")
 ON_ANY_MACHINE = ["policy.model=embedded", "learner.device=cpu", "cluster.gpus_per_engine=0"]
-INSTEAD = dict.fromkeys(("own_model", "small_model", "small_comparison", "rlver_7b"), ON_ANY_MACHINE)
+INSTEAD = dict.fromkeys(("own_model", "rlver_7b"), ON_ANY_MACHINE)
 INSTEAD |= {name: [*ON_ANY_MACHINE, "simulator.listener=rule", "evaluation.listener=none"] for name in ("qwen_0p5b", "qwen_1p5b_lora")}
+OF_SMALL_MODEL = ["policy.sft.data=''", "policy.system_prompt=''", "callbacks=null"]
+INSTEAD |= {name: [*INSTEAD["qwen_0p5b"], *OF_SMALL_MODEL] for name in ("small_model", "small_comparison")}
 """Overrides for experiments whose dry run looks for a GPU, for a model of the Hub or for the encoder."""
 
 

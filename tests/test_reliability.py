@@ -327,7 +327,7 @@ def test_the_likelier_thing_is_the_answer(policy):
 
 def test_a_run_asks_its_model_before_and_after(tmp_path):
     folder, path = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), questions_in(tmp_path / "asked", CAPITAL, LEGS)
-    config = load("small_model", [f"policy.model={folder}", f"callbacks.reliability.questions={path}"])
+    config = load("small_model", [f"policy.model={folder}", "policy.sft.data=''", f"callbacks.reliability.questions={path}"])
     asked = config.callbacks["reliability"]
     asked.check(config)
     assert ask(config, folder, read_questions(path)) == {name: dict.fromkeys(Condition, UNCLEAR) for name in ("au", "spider")}
@@ -345,7 +345,8 @@ def test_a_run_says_what_training_changed(tmp_path, monkeypatch):
         verdicts(au=(RIGHT, RIGHT, RIGHT), spider=(WRONG, RIGHT, WRONG)),
         verdicts(au=(WRONG, RIGHT, WRONG), spider=(WRONG, RIGHT, WRONG)),
     )
-    asked = load("small_model", [f"policy.model={save_tiny_policy(tmp_path / 'tiny')}", f"callbacks.reliability.questions={path}"])
+    model = f"policy.model={save_tiny_policy(tmp_path / 'tiny')}"
+    asked = load("small_model", [model, "policy.sft.data=''", f"callbacks.reliability.questions={path}"])
     monkeypatch.setattr(
         "experiments.agents.reliability_callback.ask", lambda config, folder, questions: new if folder.name == "step_3" else old
     )
