@@ -30,6 +30,10 @@ def processor() -> str:
     return names[0] if names else ""
 
 
+def has_avx512() -> bool:
+    return " avx512f " in Path("/proc/cpuinfo").read_text().replace("\n", " ")
+
+
 def recorded(name: str) -> dict:
     return json.loads((GOLDEN / name).read_text())
 
@@ -44,7 +48,7 @@ def recorded_metrics(name: str) -> list[dict]:
 
 
 @pytest.mark.engine
-@pytest.mark.skipif(processor() != RECORDED_ON, reason=f"recorded on {RECORDED_ON}")
+@pytest.mark.skipif(processor() != RECORDED_ON or not has_avx512(), reason=f"recorded on {RECORDED_ON} by vLLM's kernels for AVX-512")
 def test_a_deterministic_run_of_vllm_and_ray_has_the_recorded_metrics(tmp_path: Path):
     # As a user starts it, in a process of its own: only so are the sums bit for bit the same. That takes half a minute.
     words = ["smoke", TEACHER, "rollout.deterministic=true", f"runs={tmp_path}", "name=run"]
