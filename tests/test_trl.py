@@ -200,13 +200,17 @@ tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.f
 attune = Attune(Session("frontier", group_size=4, max_turns=2), tokenizer, system_prompt="be kind.", max_context=600)
 args = GRPOConfig(
     output_dir=out, max_steps=steps, per_device_train_batch_size=per_process, num_generations=4, max_completion_length=6, logging_steps=1,
-    save_steps=1, report_to=[], use_cpu=True, learning_rate=1e-3, lr_scheduler_type="constant", seed=0, gradient_checkpointing=False,
+    per_device_eval_batch_size=2, num_generations_eval=1, save_steps=1, report_to=[], use_cpu=True, learning_rate=1e-3,
+    lr_scheduler_type="constant", seed=0, gradient_checkpointing=False,
 )
 trainer = TurnCreditTrainer(
     model=model, processing_class=tokenizer, rollout_func=attune.rollout, reward_funcs=attune.emotion, callbacks=[attune],
     train_dataset=attune.tickets(64), eval_dataset=attune.heldout(1, (0.3, 0.7)), args=args,
 )
 trainer.train(resume_from_checkpoint=resume)
+told = json.dumps(attune.session.state_dict())
+scores = trainer.evaluate()
+assert json.dumps(attune.session.state_dict()) == told and 0.0 < scores["eval_rewards/emotion/mean"] < 1.0, scores
 with open(f"{out}-{trainer.accelerator.process_index}.json", "w") as file:
     json.dump(attune.session.state_dict(), file)
 """
