@@ -204,6 +204,11 @@ class Session:
         """The latest that was heard of."""
         return self._version
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The uids of tasks that are not home yet."""
+        return tuple(self._open)
+
     def propose(self, num_groups: int, *, policy_version: int = 0) -> list[TaskSpec]:
         """The next tasks, each to be played `group_size` times.
 

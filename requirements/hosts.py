@@ -16,11 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/trainers.md"
 HOSTS = {
-    "openenv": ("OpenEnv", "openenv==0.10.0"),
-    "verifiers": ("verifiers", "verifiers==0.4.0"),
-    "prime_rl": ("prime-rl", "verifiers==0.4.0"),
+    "openenv": ("OpenEnv", ["openenv==0.10.0"]),
+    "verifiers": ("verifiers", ["verifiers==0.4.0"]),
+    "prime_rl": ("prime-rl", ["verifiers==0.4.0"]),
+    # verl's own extras bring CUDA or Megatron; of these packages its trainer needs those named here.
+    "verl": ("verl", ["verl==0.9.1", "TransferQueue==0.1.11", "torch", "fastapi", "uvicorn", "pyzmq", "msgspec", "cachetools"]),
 }
-"""By name its title in the page and the release that is tried; tests are in tests/hosts/. No index has prime-rl: PRIME_RL is a checkout."""
+"""By name its title in the page and what is installed, the host first; tests/hosts/ has its tests. No index has prime-rl: PRIME_RL is a
+checkout."""
 OURS = ("simulator", "curriculum", "attune_rl", "attune_users.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 """What the wheel is made of."""
 
@@ -42,14 +45,15 @@ def main() -> int:
 
 def passes(name: str) -> bool:
     """Whether a host's tests pass in an environment of its own."""
-    title, release = HOSTS[name]
+    title, packages = HOSTS[name]
     with tempfile.TemporaryDirectory(prefix="attune-host-") as place:
         environment, source = Path(place) / "environment", Path(place) / "source"
-        print(f"{title}: installs {release}", flush=True)
+        print(f"{title}: installs {packages[0]}", flush=True)
         venv.create(environment, with_pip=True)
         copy_sources(source)
         python = environment / "bin/python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", release, "pytest", str(source)], check=True)
+        ours = [source, *([source / "attune_rl/hub"] if name == "verifiers" else [])]
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages, "pytest", *map(str, ours)], check=True)
         tests = Path(place) / "tests"
         tests.mkdir()
         shutil.copy(ROOT / "tests/hosts" / f"test_{name}.py", tests)
@@ -57,7 +61,7 @@ def passes(name: str) -> bool:
         done = subprocess.run([python, "-m", "pytest", "-q", str(tests)], cwd=place, env=variables, check=False)
     if done.returncode == 0:
         day = datetime.datetime.now(tz=datetime.UTC)
-        note_down(title, f"{release.replace('==', ' ')}, {day.day} {day:%B %Y}")
+        note_down(title, f"{packages[0].replace('==', ' ')}, {day.day} {day:%B %Y}")
     return done.returncode == 0
 
 

@@ -149,7 +149,9 @@ def test_a_group_that_comes_home_short_counts_the_missing_as_broken(home, learne
     (task,) = session.propose(1)
     for _ in range(home):
         session.finish(task.uid, result())
+    assert session.waiting == (task.uid,)
     session.close(task.uid)
+    assert not session.waiting
     assert session.metrics()["session/missing"] == 3 - home and session.metrics()["curriculum/outcomes_observed"] == 1
     assert session.metrics()["curriculum/outcomes_too_few_survivors"] == float(not learned)
 

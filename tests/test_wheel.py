@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from requirements.hosts import ROOT, copy_sources
+from requirements.hosts import HOSTS, OURS, ROOT, copy_sources
 
 NAMES = {"attune_rl", "attune_users.py", "curriculum", "simulator"}
 
@@ -44,3 +44,12 @@ def test_the_loop_in_the_readme_runs_there_without_torch(installed: Path, tmp_pa
     done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 0.0 <= float(done.stdout) <= 1.0
+
+
+def test_container_and_hub_card_follow_the_wheel() -> None:
+    container = (ROOT / "requirements/openenv.Dockerfile").read_text(encoding="utf-8")
+    copied = [name.removesuffix("/") for line in re.findall(r"^COPY (.*) \S+$", container, re.MULTILINE) for name in line.split()]
+    assert sorted(copied) == sorted(OURS) and HOSTS["openenv"][1][0] in container
+    version = re.search(r"^version = (.*)$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE)
+    hub = (ROOT / "attune_rl/hub/pyproject.toml").read_text(encoding="utf-8")
+    assert version and f'version = "{version[1]}"' in hub and f'"attune-rl=={version[1]}"' in hub

@@ -67,7 +67,7 @@ def provider() -> Iterator[str]:
 
 def evaluate(provider: str, folder: Path, *more: str) -> list[dict]:
     """The traces of `vf-eval` on three tasks, three times each, one an episode."""
-    command = [str(Path(sys.executable).parent / "vf-eval"), "attune_users", "-n", "3", "-r", "3", "--no-push", "--no-rich"]
+    command = [str(Path(sys.executable).parent / "vf-eval"), "attune-users", "-n", "3", "-r", "3", "--no-push", "--no-rich"]
     where = ["--model", "stub", "--client.base-url", provider, "--client.api-key-var", "NO_KEY", "--output-dir", str(folder / "out")]
     runtime = ["--env.agent.runtime.type", "subprocess", "--env.taskset.max-turns", "2"]
     environment = {**os.environ, "NO_KEY": "none"}

@@ -1,0 +1,206 @@
+"""verl 0.9's synchronous trainer with Attune's users and teachers: an agent loop for its workers, a dataset and a trainer for its driver.
+
+Settings are `data.attune` (`Settings`), as in `+data.attune.teacher=frontier +data.attune.user=encoder`; docs/trainers.md has the command.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+import transfer_queue
+from omegaconf import OmegaConf, open_dict
+from torch.utils.data import Dataset
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.profiler import simple_timer
+
+from attune_rl.hosts import chat_of, require_version
+from attune_rl.session import Episode, Result, Session, Ticket, built_in_world, user_of_process
+from simulator.tokens import TokenColumns
+
+require_version("verl", "0.9")
+chat_of_process = cache(chat_of)
+STATE = "attune.json"
+"""File in a checkpoint."""
+
+
+@dataclass
+class Settings:
+    """`data.attune`."""
+
+    teacher: str = "frontier"
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the teacher, by name."""
+    user: str = "rule"
+    """How users understand replies, `rule` or `encoder`."""
+    system_prompt: str = "Somebody tells you of a trouble. Answer in one or two warm, short sentences."
+    max_turns: int = 8
+    max_new_tokens: int = 64
+    """Of a reply."""
+    num_updates: int = 0
+    """Of the whole run, from which the teacher knows how fast entropy may be spent."""
+    num_heldout: int = 24
+    """Scenarios of a validation, each at five strictnesses."""
+    seed: int = 0
+
+    @classmethod
+    def of(cls, data: Any) -> Settings:
+        """Those of verl's group `data`."""
+        return cls(**OmegaConf.to_container(OmegaConf.create(data.get("attune") or {}), resolve=True))
+
+    def session(self, group_size: int) -> Session:
+        """A session by these settings."""
+        session = Session(
+            self.teacher,
+            user=self.user,
+            group_size=group_size,
+            max_turns=self.max_turns,
+            num_updates=self.num_updates,
+            seed=self.seed,
+            **self.settings,
+        )
+        session.require_one_by_one()
+        return session
+
+
+@register("attune")
+class AttuneAgentLoop(AgentLoopBase):
+    """One dialogue, in a worker: it has users of its own, and a ticket that says whom to meet."""
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """Plays a row; a user that breaks raises, and verl leaves the rollout out of its group."""
+        settings, ticket = Settings(**json.loads(row["extra_info"]["settings"])), Ticket.from_dict(json.loads(row["extra_info"]["ticket"]))
+        episode = Episode(user_of_process(settings.user), ticket, built_in_world(), max_turns=settings.max_turns)
+        chat = chat_of_process(self.tokenizer, settings.system_prompt)
+        columns = TokenColumns(chat)
+        heard, has_logprobs, request, fields = await episode.open(), True, uuid4().hex, []
+        timing: dict[str, float] = {}
+        columns.open(episode.dialogue.messages() or [{"role": "user", "content": ""}])
+        start = len(columns.token_ids)
+        end = start + self.rollout_config.response_length
+        while heard is not None:
+            room = min(settings.max_new_tokens, end - len(columns.token_ids) - 1)
+            if room < 1:
+                episode.cut_off()
+                break
+            with simple_timer("generate_sequences", timing):
+                said = await self.server_manager.generate(
+                    request, prompt_ids=columns.context, sampling_params={**sampling_params, "max_tokens": room}
+                )
+            has_logprobs &= bool(said.log_probs)
+            fields.append(said.extra_fields)
+            columns.add_reply(said.token_ids, said.log_probs or None)
+            heard = await episode.reply(chat.decode(said.token_ids), num_tokens=len(said.token_ids))
+            if heard is not None:
+                columns.add_answer(episode.dialogue.messages())
+        result = episode.result()
+        if result.broke:
+            raise RuntimeError(f"the simulated user broke: {result.error}")
+        return AgentLoopOutput(
+            prompt_ids=columns.token_ids[:start],
+            response_ids=columns.token_ids[start:end],
+            response_mask=[int(is_sampled) for is_sampled in columns.loss_mask[start:end]],
+            response_logprobs=columns.logprobs[start:end] if has_logprobs else None,
+            reward_score=result.reward,
+            num_turns=2 * episode.dialogue.num_replies,
+            metrics=AgentLoopMetrics(**timing),
+            extra_fields={
+                "min_global_steps": fields[0].get("min_global_steps"),
+                "max_global_steps": fields[-1].get("max_global_steps"),
+                "turn_scores": list(result.turn_rewards),
+                "tool_rewards": [],
+                "reward_extra_info": {},
+                "attune": json.dumps({"uid": ticket.uid, "result": result.to_dict()}),
+            },
+        )
+
+
+class AttuneTasks(Dataset[dict[str, Any]]):
+    """Rows: a task of the teacher, made when it is asked for, or with `heldout` for its files those of a validation."""
+
+    def __init__(self, data_files: Any, tokenizer: Any, processor: Any, config: Any, max_samples: int = -1) -> None:
+        if config.get("dataloader_num_workers", 8) or config.get("shuffle", True):
+            raise ValueError("data.dataloader_num_workers must be 0 and data.shuffle false: who comes next depends on what just happened")
+        if data_files not in ("teacher", "heldout"):
+            raise ValueError(f"data.train_files must be teacher and data.val_files heldout, got {data_files!r}")
+        self._settings, self._num = Settings.of(config), max_samples if max_samples > 0 else 100_000
+        self._heldout = the_session().heldout(self._settings.num_heldout) if data_files == "heldout" else []
+
+    def __len__(self) -> int:
+        return len(self._heldout) or self._num
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        ticket = self._heldout[index] if self._heldout else Ticket.of(*the_session().propose(1))
+        return {
+            "raw_prompt": [{"role": "user", "content": ticket.scenario_id}],
+            "agent_name": "attune",
+            # verl averages a validation by source.
+            "data_source": f"attune/{ticket.difficulty.strictness:g}" if self._heldout else "attune",
+            "index": index,
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": index, "ticket": json.dumps(ticket.to_dict()), "settings": json.dumps(asdict(self._settings))},
+            "dummy_tensor": torch.tensor([0], dtype=torch.uint8),
+            "tools_kwargs": {},
+            "interaction_kwargs": {},
+        }
+
+
+@register_trainer("attune_sync")
+class AttuneTrainer(PPOTrainerSync):
+    """The synchronous trainer, which tells the teacher how groups went and what the update did to entropy."""
+
+    def __init__(self, config: Any) -> None:
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = "sync"  # any other name is taken for an asynchronous mode
+        if (config.algorithm.get("filter_groups") or {}).get("enable"):
+            raise ValueError("algorithm.filter_groups.enable must be false, got true: the teacher would not hear of the groups left out")
+        SESSIONS[:] = [Settings.of(config.data).session(config.actor_rollout_ref.rollout.n)]
+        super().__init__(config)
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
+        """An update. The teacher hears of it here, as checkpoints are written before metrics."""
+        batch = super().step(metrics, timing_raw)
+        tell(the_session(), batch, metrics, self.global_steps)
+        return batch
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        (folder / STATE).write_text(json.dumps(the_session().state_dict()))
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.global_steps:
+            folder = self.config.trainer.resume_from_path if self.config.trainer.resume_mode == "resume_path" else None
+            folder = folder or Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+            the_session().load_state_dict(json.loads((Path(folder) / STATE).read_text()))
+
+
+def tell(session: Session, batch: Any, metrics: dict[str, Any], global_steps: int) -> None:
+    """Hands in a step's rollouts. Those that broke are not among them and count as missing."""
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    fields = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])["extra_fields"]
+    for home in (json.loads(getattr(each, "data", each)["attune"]) for each in fields):
+        session.finish(home["uid"], Result.from_dict(home["result"]))
+    for uid in session.waiting:
+        session.close(uid)
+    session.updated(global_steps, entropy=metrics.get("actor/entropy"), kl=metrics.get("actor/kl_loss"))
+    metrics.update(session.metrics())
+
+
+SESSIONS: list[Session] = []
+"""The driver's, which its datasets and its trainer share."""
+
+
+def the_session() -> Session:
+    """The driver's session."""
+    if not SESSIONS:
+        raise RuntimeError("trainer.v1.trainer_mode must be attune_sync, got another; it opens the session that the dataset asks")
+    return SESSIONS[0]
