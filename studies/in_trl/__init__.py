@@ -1,0 +1,1 @@
+"""The teacher inside TRL's trainer, beside Attune's own."""
