@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("teacher", choices=TEACHERS)
     parser.add_argument("seed", type=int)
-    parser.add_argument("--batches", type=int, default=20, help="of 16 tasks, 8 rollouts each (default: 20)")
+    parser.add_argument("--batches", type=int, default=12, help="of 16 tasks, 8 rollouts each (default: 12)")
     parser.add_argument("--out", type=Path, default=Path("runs/in_trl"))
     options = parser.parse_args()
     train(options.teacher, options.seed, options.out / f"{options.teacher}_{options.seed}", num_batches=options.batches)
