@@ -6,7 +6,8 @@ Settings are `data.attune` (`Settings`), as in `+data.attune.teacher=frontier +d
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class AttuneAgentLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Plays a row; a user that breaks raises, and verl leaves the rollout out of its group."""
-        settings, ticket = Settings(**json.loads(row["extra_info"]["settings"])), Ticket.from_dict(json.loads(row["extra_info"]["ticket"]))
+        settings, ticket = Settings.of(self.data_config), Ticket.from_dict(json.loads(row["extra_info"]["ticket"]))
         episode = Episode(user_of_process(settings.user), ticket, built_in_world(), max_turns=settings.max_turns)
         chat = chat_of_process(self.tokenizer, settings.system_prompt)
         columns = TokenColumns(chat)
@@ -84,16 +85,13 @@ class AttuneAgentLoop(AgentLoopBase):
         timing: dict[str, float] = {}
         columns.open(episode.dialogue.messages() or [{"role": "user", "content": ""}])
         start = len(columns.token_ids)
-        end = start + self.rollout_config.response_length
+        room = {"max_tokens": settings.max_new_tokens, "stop_token_ids": [chat.end_of_turn_id]}
         while heard is not None:
-            room = min(settings.max_new_tokens, end - len(columns.token_ids) - 1)
-            if room < 1:
+            if len(columns.token_ids) + settings.max_new_tokens >= start + self.rollout_config.response_length:
                 episode.cut_off()
                 break
             with simple_timer("generate_sequences", timing):
-                said = await self.server_manager.generate(
-                    request, prompt_ids=columns.context, sampling_params={**sampling_params, "max_tokens": room}
-                )
+                said = await self.server_manager.generate(request, prompt_ids=columns.context, sampling_params={**sampling_params, **room})
             has_logprobs &= bool(said.log_probs)
             fields.append(said.extra_fields)
             columns.add_reply(said.token_ids, said.log_probs or None)
@@ -103,6 +101,9 @@ class AttuneAgentLoop(AgentLoopBase):
         result = episode.result()
         if result.broke:
             raise RuntimeError(f"the simulated user broke: {result.error}")
+        logprob = sum(columns.logprobs) if has_logprobs else None
+        # verl puts the reward on the last token, where some advantage estimators see it only if that was sampled.
+        end = max(number for number, is_sampled in enumerate(columns.loss_mask, 1) if is_sampled)
         return AgentLoopOutput(
             prompt_ids=columns.token_ids[:start],
             response_ids=columns.token_ids[start:end],
@@ -115,9 +116,8 @@ class AttuneAgentLoop(AgentLoopBase):
                 "min_global_steps": fields[0].get("min_global_steps"),
                 "max_global_steps": fields[-1].get("max_global_steps"),
                 "turn_scores": list(result.turn_rewards),
-                "tool_rewards": [],
                 "reward_extra_info": {},
-                "attune": json.dumps({"uid": ticket.uid, "result": result.to_dict()}),
+                "attune": json.dumps({"uid": ticket.uid, "result": result.to_dict(), "logprob": logprob}),
             },
         )
 
@@ -130,25 +130,24 @@ class AttuneTasks(Dataset[dict[str, Any]]):
             raise ValueError("data.dataloader_num_workers must be 0 and data.shuffle false: who comes next depends on what just happened")
         if data_files not in ("teacher", "heldout"):
             raise ValueError(f"data.train_files must be teacher and data.val_files heldout, got {data_files!r}")
-        self._settings, self._num = Settings.of(config), max_samples if max_samples > 0 else 100_000
-        self._heldout = the_session().heldout(self._settings.num_heldout) if data_files == "heldout" else []
+        settings, self._num = Settings.of(config), max_samples if max_samples > 0 else 100_000
+        chat_of(tokenizer, settings.system_prompt)  # a template under which no dialogue can grow is refused before engines start
+        self._heldout = the_session().heldout(settings.num_heldout) if data_files == "heldout" else None
 
     def __len__(self) -> int:
-        return len(self._heldout) or self._num
+        return self._num if self._heldout is None else len(self._heldout)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        ticket = self._heldout[index] if self._heldout else Ticket.of(*the_session().propose(1))
+        ticket = Ticket.of(*the_session().propose(1)) if self._heldout is None else self._heldout[index]
         return {
             "raw_prompt": [{"role": "user", "content": ticket.scenario_id}],
             "agent_name": "attune",
             # verl averages a validation by source.
-            "data_source": f"attune/{ticket.difficulty.strictness:g}" if self._heldout else "attune",
+            "data_source": "attune" if self._heldout is None else f"attune/{ticket.difficulty.strictness:g}",
             "index": index,
             "reward_model": {"style": "rule", "ground_truth": ""},
-            "extra_info": {"index": index, "ticket": json.dumps(ticket.to_dict()), "settings": json.dumps(asdict(self._settings))},
+            "extra_info": {"index": index, "ticket": json.dumps(ticket.to_dict())},
             "dummy_tensor": torch.tensor([0], dtype=torch.uint8),
-            "tools_kwargs": {},
-            "interaction_kwargs": {},
         }
 
 
@@ -161,19 +160,25 @@ class AttuneTrainer(PPOTrainerSync):
             config.trainer.v1.trainer_mode = "sync"  # any other name is taken for an asynchronous mode
         if (config.algorithm.get("filter_groups") or {}).get("enable"):
             raise ValueError("algorithm.filter_groups.enable must be false, got true: the teacher would not hear of the groups left out")
-        SESSIONS[:] = [Settings.of(config.data).session(config.actor_rollout_ref.rollout.n)]
+        settings, room = Settings.of(config.data), config.actor_rollout_ref.rollout.response_length
+        if room <= settings.max_new_tokens:
+            wanted = f"more than data.attune.max_new_tokens={settings.max_new_tokens}"
+            raise ValueError(f"rollout.response_length must be {wanted}, got {room}: it holds a whole dialogue")
+        settings.num_updates = settings.num_updates or config.trainer.total_training_steps or 0
+        SESSIONS[:] = [settings.session(config.actor_rollout_ref.rollout.n)]
         super().__init__(config)
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
         """An update. The teacher hears of it here, as checkpoints are written before metrics."""
         batch = super().step(metrics, timing_raw)
-        tell(the_session(), batch, metrics, self.global_steps)
+        tell(the_session(), batch, metrics, self.global_steps, is_mean=self.config.actor_rollout_ref.actor.loss_agg_mode.endswith("-mean"))
         return batch
 
     def _save_checkpoint(self) -> None:
-        super()._save_checkpoint()
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / STATE).write_text(json.dumps(the_session().state_dict()))
+        super()._save_checkpoint()  # last, as it names the checkpoint that a resumed run takes
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
@@ -183,15 +188,28 @@ class AttuneTrainer(PPOTrainerSync):
             the_session().load_state_dict(json.loads((Path(folder) / STATE).read_text()))
 
 
-def tell(session: Session, batch: Any, metrics: dict[str, Any], global_steps: int) -> None:
-    """Hands in a step's rollouts. Those that broke are not among them and count as missing."""
+def tell(session: Session, batch: Any, metrics: dict[str, Any], global_steps: int, *, is_mean: bool = True) -> None:
+    """Hands in a step's rollouts; those that are not among them broke.
+
+    Args:
+        is_mean: whether verl's `actor/entropy` is a mean, as its other ways of adding up tokens depend on how long dialogues are.
+    """
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
     fields = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])["extra_fields"]
-    for home in (json.loads(getattr(each, "data", each)["attune"]) for each in fields):
-        session.finish(home["uid"], Result.from_dict(home["result"]))
-    for uid in session.waiting:
-        session.close(uid)
-    session.updated(global_steps, entropy=metrics.get("actor/entropy"), kl=metrics.get("actor/kl_loss"))
+    homes = [json.loads(getattr(each, "data", each)["attune"]) for each in fields]
+    results = [Result.from_dict(home["result"]) for home in homes]
+    for home, result in zip(homes, results, strict=True):
+        session.finish(home["uid"], result)
+    for uid in session.waiting:  # a step ends when all its dialogues have
+        while not session.finish(uid, Result(reward=math.nan, error="it failed in a worker, whose log says why")):
+            pass
+    logprobs, num_tokens = [home["logprob"] for home in homes], sum(result.num_tokens for result in results)
+    session.updated(
+        global_steps,
+        entropy=metrics.get("actor/entropy") if is_mean else None,
+        entropy_sampled=None if None in logprobs else -sum(logprobs) / num_tokens,
+        kl=metrics.get("actor/kl_loss"),
+    )
     metrics.update(session.metrics())
 
 

@@ -14,12 +14,15 @@ pytest.importorskip("verl", reason="verl is not installed (make adapters)")
 import ray
 import transfer_queue
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync, get_trainer_cls
 from verl.workers.rollout.replica import TokenOutput
 
-from attune_rl import verl as adapter
+LOADED = "attune_rl.verl" in sys.modules
+"""By verl itself, through the entry point."""
+from attune_rl import verl as adapter  # noqa: E402
 
 SAID = ["That sounds hard. What hurts most?", "You did what you could, and nobody could ask for more.", "Tell me more about it."]
 GROUP_SIZE, NUM_GROUPS = 4, 3
@@ -36,6 +39,7 @@ class Engine:
         self.tokenizer, self.breaks, self.calls, self.requests = tokenizer, breaks, 0, []
 
     async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
+        assert sampling_params["stop_token_ids"] == self.tokenizer.convert_tokens_to_ids(["<|im_end|>"])
         if request_id not in self.requests:
             self.requests.append(request_id)
         if self.breaks and self.requests.index(request_id) == 4:
@@ -99,6 +103,7 @@ def config(model, tmp_path):
         "actor_rollout_ref.rollout.agent.num_workers": 1,
         "actor_rollout_ref.rollout.prompt_length": 512,
         "actor_rollout_ref.rollout.response_length": 1024,
+        "trainer.total_training_steps": 50,
         "trainer.default_local_dir": tmp_path / "out",
         "trainer.v1.trainer_mode": "attune_sync",
     }
@@ -138,6 +143,10 @@ def folder_of(trainer, step: int) -> Path:
     return Path(trainer.config.trainer.default_local_dir) / f"global_step_{step}"
 
 
+def test_verl_loads_the_adapter_by_itself():
+    assert LOADED
+
+
 def test_a_step_of_verls_trainer_reaches_the_teacher_before_its_checkpoint(config, tokenizer, without_updates):
     trainer, metrics = make_trainer(config, Engine(tokenizer)), {}
     batch = trainer.step(metrics, {})
@@ -145,7 +154,7 @@ def test_a_step_of_verls_trainer_reaches_the_teacher_before_its_checkpoint(confi
     assert metrics["curriculum/outcomes_observed"] == NUM_GROUPS and metrics["curriculum/outstanding"] == 0
     assert metrics["session/dialogues"] == GROUP_SIZE * NUM_GROUPS and metrics["session/missing"] == 0
     session = adapter.the_session()
-    assert session.policy_version == 1
+    assert session.policy_version == 1 and session.num_updates == 50
     trainer._save_checkpoint()
     told = session.state_dict()
     assert json.loads((folder_of(trainer, 1) / adapter.STATE).read_text()) == json.loads(json.dumps(told))
@@ -156,7 +165,7 @@ def test_a_step_of_verls_trainer_reaches_the_teacher_before_its_checkpoint(confi
     for mask, ids, logprobs, scores in zip(*columns, strict=True):
         assert len(mask) == len(ids) == len(logprobs) == len(scores) <= 1024
         assert set(logprobs[mask.bool()].tolist()) == {-1.0} and set(logprobs[~mask.bool()].tolist()) == {0.0}
-        assert 0.0 <= float(scores[-1]) <= 1.0 and float(scores[:-1].abs().sum()) == 0.0
+        assert mask[-1] and 0.0 <= float(scores[-1]) <= 1.0 and float(scores[:-1].abs().sum()) == 0.0
         assert "<|im_end|>\n<|im_start|>user" in tokenizer.decode(ids)  # verl's own builder drops the newline of this template
         sampled = "".join(tokenizer.decode(ids[mask.bool()])).replace("<|im_end|>", "")
         assert any(said in sampled for said in SAID)
@@ -166,7 +175,7 @@ def test_a_dialogue_that_failed_is_left_out_and_counted(config, tokenizer, witho
     trainer, metrics = make_trainer(config, Engine(tokenizer, breaks=True)), {}
     batch = trainer.step(metrics, {})
     assert len(batch.keys) == GROUP_SIZE * NUM_GROUPS - 1
-    assert metrics["session/missing"] == 1 and metrics["curriculum/outcomes_observed"] == NUM_GROUPS
+    assert metrics["session/broken"] == 1 and metrics["curriculum/outcomes_observed"] == NUM_GROUPS
     assert metrics["curriculum/outstanding"] == 0 and not adapter.the_session().waiting
 
 
@@ -189,6 +198,11 @@ def test_settings_under_which_the_teacher_would_not_know_are_refused(config, tok
         changed.data[name] = value
         with pytest.raises(ValueError, match=says):
             adapter.AttuneTasks(changed.data.train_files, tokenizer, None, changed.data)
-    config.algorithm.filter_groups = {"enable": True}
-    with pytest.raises(ValueError, match=r"filter_groups\.enable must be false"):
-        make_trainer(config, Engine(tokenizer))
+    for path, value, says in (
+        ("algorithm.filter_groups", {"enable": True}, r"filter_groups\.enable must be false"),
+        ("actor_rollout_ref.rollout.response_length", 64, "must be more than data.attune.max_new_tokens=64, got 64"),
+    ):
+        changed = config.copy()
+        OmegaConf.update(changed, path, value, force_add=True)
+        with pytest.raises(ValueError, match=says):
+            make_trainer(changed, Engine(tokenizer))
