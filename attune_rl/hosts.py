@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simulator.tokens import Chat
 
+SYSTEM_PROMPT = "Somebody tells you of a trouble. Answer in one or two warm, short sentences."
+
 
 def require_version(package: str, *series: str) -> None:
     """Refuses a host of another series than those that its adapter was tried with, such as 1.16; ImportError in one sentence."""

@@ -5,6 +5,7 @@ prime-rl tells a sampler neither versions nor entropy. Versions are read off the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,26 +21,30 @@ class AttuneSampler(TaskSampler):
     """A session as prime-rl's sampler.
 
     Args:
-        session: its `group_size` must be the number of rollouts of a task.
-        user: how users understand replies, `rule` or `encoder`.
+        session: its `group_size` must be the number of rollouts of a task, and its user `rule` or `encoder`, as dialogues are played
+            in processes of their own.
     """
 
-    def __init__(self, session: Session, *, user: str = "rule") -> None:
+    def __init__(self, session: Session) -> None:
         session.require_one_by_one()
-        self.session, self._user = session, user
+        if session.user_name not in ("rule", "encoder"):
+            raise ValueError(f"user must be rule or encoder under prime-rl, whose environments make their own, got {session.user_name}")
+        self.session = session
         self._logprobs, self._num_logprobs = 0.0, 0
 
     def __next__(self) -> UserTask:
         """The next task, proposed when it is asked for."""
         (task,) = self.session.propose(1)
-        return UserTask(task_data(Ticket.of(task), user=self._user, max_turns=self.session.max_turns))
+        return UserTask(task_data(Ticket.of(task), user=self.session.user_name, max_turns=self.session.max_turns))
 
     def observe(self, group: Sequence[vf.Episode]) -> None:
-        """Takes in a finished group; rollouts that broke or were cancelled count as missing."""
+        """Takes in a finished group; rollouts that were cancelled count as missing."""
         uid, is_whole = group[0].task.key, False
         for episode in group:
             for trace in episode.traces:
-                if trace.ok and "attune" in trace.info:
+                if trace.errors:
+                    is_whole = self.session.finish(uid, Result(reward=math.nan, error=str(trace.errors[-1])))
+                elif trace.ok and "attune" in trace.info:
                     is_whole = self.session.finish(uid, Result.from_dict(trace.info["attune"]))
                     logprobs = [logprob for node in trace.nodes for logprob in node.logprobs or ()]
                     self._logprobs += sum(logprobs)
@@ -67,10 +72,10 @@ class AttuneSampler(TaskSampler):
         return self.session.metrics()
 
 
-def make_sampler(tasks: Any, *, user: str = "rule", **settings: Any) -> AttuneSampler:
+def make_sampler(tasks: Any, **settings: Any) -> AttuneSampler:
     """A sampler from settings alone, for a configuration file; the environment's own tasks are left aside.
 
     Args:
-        settings: of `Session`: `teacher`, `group_size`, `max_turns`, `seed`, and the teacher's own.
+        settings: of `Session`: `teacher`, `user`, `group_size`, `max_turns`, `seed`, and the teacher's own.
     """
-    return AttuneSampler(Session(**settings), user=user)
+    return AttuneSampler(Session(**settings))

@@ -14,9 +14,11 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from curriculum import TEACHERS
 from curriculum.signals import reward_density, zero_variance_share
-from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats, require_same
 from curriculum.teacher import Teacher, whole
 from simulator import episode
 from simulator.dialogue import Outcome, UserSimulator
@@ -24,9 +26,12 @@ from simulator.listener import ListenerKind, Register
 from simulator.reward import final_emotion, turn_rewards
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Split
+from simulator.settings import message
 from simulator.world import Bank, load_bank
 
 T = TypeVar("T")
+GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Strictnesses of an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,8 @@ class Result:
     """Change of emotion after each reply over 10, in [-1, 1]."""
     num_tokens: int = 0
     """That the policy sampled."""
+    num_cut: int = 0
+    """Replies that ran out of tokens."""
     status: Status = Status.OK
     error: str = ""
     """The traceback of a dialogue that broke."""
@@ -109,23 +116,25 @@ class Episode(episode.Episode):
 
     def __init__(self, user: UserSimulator, ticket: Ticket | TaskSpec, bank: Bank, *, max_turns: int = 8) -> None:
         super().__init__(user, bank.scenario(ticket.scenario_id), ticket.difficulty, seed=ticket.seed, max_turns=max_turns)
-        self.ticket, self.num_tokens = ticket, 0
+        self.ticket, self.num_tokens, self.num_cut = ticket, 0, 0
 
     async def open(self) -> str | None:  # type: ignore[override]
         """The user's first words; None where the user broke."""
         return await self._caught(super().open())
 
-    async def reply(self, text: str, *, num_tokens: int = 0) -> str | None:
+    async def reply(self, text: str, *, num_tokens: int = 0, is_cut: bool = False) -> str | None:
         """The user's answer; None when the dialogue is over.
 
         Args:
             num_tokens: of the reply, for the teacher's records.
+            is_cut: whether it ran out of tokens, for `metrics`.
         """
         if not isinstance(text, str):
             raise TypeError(f"a reply must be a text, got {type(text).__name__}")
         if self.over or not self.dialogue.turns:
             raise RuntimeError("a dialogue must be under way; call open first, and reply until it returns None")
         self.num_tokens += num_tokens
+        self.num_cut += is_cut
         return await self._caught(super().reply(text))
 
     def result(self) -> Result:
@@ -137,6 +146,7 @@ class Episode(episode.Episode):
             reward=math.nan if outcome is Outcome.ERROR else final_emotion(self.dialogue).total,
             turn_rewards=tuple(turn_rewards(self.dialogue)),
             num_tokens=self.num_tokens,
+            num_cut=self.num_cut,
             status=Status.TRUNCATED if outcome is Outcome.TRUNCATED else Status.OK,
             error=self.dialogue.error,
         )
@@ -153,7 +163,7 @@ class Session:
     """A teacher and its users, for a trainer that is not Attune's.
 
     Per update a host calls `propose`, plays every task `group_size` times by `episode`, hands each result to `finish` (in any order, late,
-    or never), and calls `updated`.
+    or never), and calls `updated`. The teacher hears of whole groups together: once no task is open, or at the next of these calls.
 
     Args:
         teacher: its kind, as in `python -m curriculum teachers`.
@@ -190,13 +200,20 @@ class Session:
         self.bank, self.user, self.group_size = bank or built_in_world(), make_user(user), group_size
         self.max_turns = whole("max_turns", max_turns, least=1)
         self.num_updates, self._max_staleness = whole("num_updates", num_updates, least=0), whole("max_staleness", max_staleness, least=0)
+        self.user_name = user if isinstance(user, str) else type(user).__name__
         config_class, teacher_class = TEACHERS[teacher]
+        try:
+            config = config_class(**settings)
+        except ValidationError as error:
+            raise ValueError(message(error, "teacher")) from None
         scenarios = {family: ids for family, ids in self.bank.by_family(Split.TRAIN).items() if ids}
-        self.teacher: Teacher = teacher_class(config_class(**settings), scenarios=scenarios, group_size=group_size, seed=seed)
+        self.teacher: Teacher = teacher_class(config, scenarios=scenarios, group_size=group_size, seed=seed)
         self._version, self._max_broken = 0, max_broken
         self._open: dict[str, tuple[TaskSpec, list[Result]]] = {}
+        self._whole: list[tuple[TaskSpec, list[Result]]] = []
         self._rewards: list[tuple[float, ...]] = []
-        self._counts = {"dialogues": 0, "broken": 0, "missing": 0, "ignored": 0}
+        self._spread: dict[str, float] = {}
+        self._counts = dict.fromkeys(("dialogues", "broken", "missing", "ignored", "replies", "replies_cut"), 0)
         self._lately = {"dialogues": 0, "broken": 0}
 
     @property
@@ -216,6 +233,7 @@ class Session:
             policy_version: updates that the policy has had; one older than before, which asynchronous trainers give, counts as the latest.
         """
         self._version = max(self._version, policy_version)
+        self._tell()
         tasks = self.teacher.propose(num_groups, policy_version=self._version)
         self._open.update((task.uid, (task, [])) for task in tasks)
         return tasks
@@ -224,19 +242,12 @@ class Session:
         """A dialogue of a task, to be stepped."""
         return Episode(self.user, ticket, self.bank, max_turns=self.max_turns)
 
-    def heldout(self, num_scenarios: int, strictness: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9)) -> list[Ticket]:
-        """Fixed dialogues with users whom no teacher ever issues, for evaluation."""
-        ids = [scenario.scenario_id for scenario in self.bank.scenarios(Split.HELDOUT)]
-        if num_scenarios > len(ids):
-            raise ValueError(f"num_scenarios must be at most the {len(ids)} held-out scenarios, got {num_scenarios}")
-        return [
-            Ticket(uid=f"heldout-{number}-{d:g}", scenario_id=name, difficulty=Difficulty.along(d), seed=number)
-            for number, name in enumerate(ids[:num_scenarios])
-            for d in strictness
-        ]
+    def heldout(self, num_scenarios: int, strictness: Sequence[float] = GRID) -> list[Ticket]:
+        """Fixed dialogues with users whom no teacher ever issues, for evaluation: each scenario at each strictness."""
+        return fixed_tickets(self.bank, Split.HELDOUT, num_scenarios, strictness)
 
     def finish(self, uid: str, result: Result) -> bool:
-        """Takes in one rollout of a task; True where that made its group whole, of which the teacher then hears.
+        """Takes in one rollout of a task; True where that made its group whole.
 
         A rollout of a task that is not open (never issued, whole already, given up) is counted and ignored.
 
@@ -251,16 +262,18 @@ class Session:
         for counts in (self._counts, self._lately):
             counts["dialogues"] += 1
             counts["broken"] += result.broke
+        self._counts["replies"] += len(result.turn_rewards)
+        self._counts["replies_cut"] += result.num_cut
+        is_whole = len(results) == task.group_size
+        if is_whole:
+            self._settle(uid)
         if result.broke and self._lately["dialogues"] >= 20 and self._lately["broken"] > self._max_broken * self._lately["dialogues"]:
             lately, why = self._lately, result.error.strip().rpartition("\n")[2] or "no reason was given"
             raise RuntimeError(f"{lately['broken']} of the last {lately['dialogues']} dialogues broke; the latest because: {why}")
-        if len(results) < task.group_size:
-            return False
-        self._settle(uid)
-        return True
+        return is_whole
 
     def close(self, uid: str) -> None:
-        """No more rollouts of this task will come: those that are missing count as broken."""
+        """No more rollouts of this task will come. What is missing is no failure, but the group goes without it."""
         if uid not in self._open:
             self._counts["ignored"] += 1
             return
@@ -273,7 +286,7 @@ class Session:
     def updated(
         self, policy_version: int, *, entropy: float | None = None, entropy_sampled: float | None = None, kl: float | None = None
     ) -> None:
-        """The trainer made an update. What it did not measure is left out; tasks that are too old are given up.
+        """The policy was updated with a batch of dialogues. What was not measured is left out; tasks that are too old are given up.
 
         Args:
             policy_version: updates that the policy has had, this one among them.
@@ -282,13 +295,18 @@ class Session:
             kl: to the reference policy, nats.
         """
         self._version = max(self._version, policy_version)
+        self._tell()
         entropy, entropy_sampled, kl = (math.nan if value is None else float(value) for value in (entropy, entropy_sampled, kl))
+        self._spread = {
+            "reward_density": reward_density(self._rewards),
+            "zero_variance_share": zero_variance_share(self._rewards).total,
+        }
         stats = UpdateStats(
             policy_version=self._version,
             entropy=entropy_sampled if math.isnan(entropy) else entropy,
             entropy_sampled=entropy_sampled,
-            reward_density=reward_density(self._rewards),
-            zero_variance_share=zero_variance_share(self._rewards).total,
+            reward_density=self._spread["reward_density"],
+            zero_variance_share=self._spread["zero_variance_share"],
             kl=kl,
             budget_fraction=min(self._version / self.num_updates, 1.0) if self.num_updates else math.nan,
         )
@@ -300,16 +318,23 @@ class Session:
         self.teacher.expire(stale, reason=f"older than {self._max_staleness} updates")
 
     def metrics(self) -> dict[str, float]:
-        """The teacher's, and of dialogues how many came home, broke, went missing or belonged to no open task."""
-        return {**self.teacher.metrics(), **{f"session/{name}": float(count) for name, count in self._counts.items()}}
+        """The teacher's; how rewards differed within groups before the last update; and counts of dialogues and replies."""
+        spread = {f"curriculum/{name}": value for name, value in self._spread.items()}
+        return {**self.teacher.metrics(), **spread, **{f"session/{name}": float(count) for name, count in self._counts.items()}}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that adapts, groups that are half played among it; JSON-able and exact."""
-        groups = [[task.to_dict(), [result.to_dict() for result in results]] for task, results in self._open.values()]
+        opened, whole_groups = (
+            [[task.to_dict(), [result.to_dict() for result in results]] for task, results in groups]
+            for groups in (self._open.values(), self._whole)
+        )
         rewards = [[None if math.isnan(reward) else reward for reward in group] for group in self._rewards]
         return {
+            **self._identity(),
             "teacher": self.teacher.state_dict(),
-            "open": groups,
+            "open": opened,
+            "whole": whole_groups,
+            "spread": {name: None if math.isnan(value) else value for name, value in self._spread.items()},
             "rewards": rewards,
             "version": self._version,
             "counts": dict(self._counts),
@@ -317,10 +342,15 @@ class Session:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; ValueError for that of another teacher or group size."""
+        """Restores `state_dict()`; ValueError for that of another teacher, user, group size or number of turns."""
+        require_same("session state", state, self._identity())
         self.teacher.load_state_dict(state["teacher"])
-        opened = [(TaskSpec.from_dict(task), [Result.from_dict(each) for each in results]) for task, results in state["open"]]
+        opened, self._whole = (
+            [(TaskSpec.from_dict(task), [Result.from_dict(each) for each in results]) for task, results in groups]
+            for groups in (state["open"], state["whole"])
+        )
         self._open = {task.uid: (task, results) for task, results in opened}
+        self._spread = {name: math.nan if value is None else value for name, value in state["spread"].items()}
         self._rewards = [tuple(math.nan if reward is None else reward for reward in group) for group in state["rewards"]]
         self._version, self._counts, self._lately = state["version"], dict(state["counts"]), dict(state["lately"])
 
@@ -332,20 +362,46 @@ class Session:
                 "whose plan counts proposals or which plays groups that are not trained on"
             )
 
+    def _identity(self) -> dict[str, Any]:
+        return {"user": self.user_name, "max_turns": self.max_turns}
+
     def _settle(self, uid: str) -> None:
-        """Tells the teacher of a whole group."""
+        """Takes a group for whole."""
         task, results = self._open.pop(uid)
-        rewards, solved_at = tuple(result.reward for result in results), self.teacher.config.success_emotion / 100.0
-        outcome = GroupOutcome(
-            task=task,
-            rewards=rewards,
-            successes=tuple(reward >= solved_at for reward in rewards),
-            num_tokens=tuple(result.num_tokens for result in results),
-            statuses=tuple(result.status for result in results),
-        )
-        self.teacher.observe([outcome])
+        self._whole.append((task, results))
         if task.mode is not Mode.UNLEARNED:
-            self._rewards.append(rewards)
+            self._rewards.append(tuple(result.reward for result in results))
+        if not self._open:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tells the teacher of the whole groups, together, as some teachers make a step for each batch observed."""
+        solved_at, groups, self._whole = self.teacher.config.success_emotion / 100.0, self._whole, []
+        if groups:
+            self.teacher.observe(
+                [
+                    GroupOutcome(
+                        task=task,
+                        rewards=tuple(result.reward for result in results),
+                        successes=tuple(result.reward >= solved_at for result in results),
+                        num_tokens=tuple(result.num_tokens for result in results),
+                        statuses=tuple(result.status for result in results),
+                    )
+                    for task, results in groups
+                ]
+            )
+
+
+def fixed_tickets(bank: Bank, split: Split, num_scenarios: int, strictness: Sequence[float] = GRID) -> list[Ticket]:
+    """Each of the first scenarios of a split at each strictness; ValueError where there are fewer."""
+    scenarios = bank.scenarios(split)
+    if num_scenarios > len(scenarios):
+        raise ValueError(f"num_scenarios must be at most the {len(scenarios)} of split {split}, got {num_scenarios}")
+    return [
+        Ticket(uid=f"{scenario.scenario_id}@{d:g}", scenario_id=scenario.scenario_id, difficulty=Difficulty.along(d), seed=number)
+        for number, scenario in enumerate(scenarios[:num_scenarios])
+        for d in strictness
+    ]
 
 
 def make_user(user: str | UserSimulator) -> UserSimulator:

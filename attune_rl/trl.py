@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,14 +20,16 @@ from trl import GRPOTrainer
 
 from attune_rl.credit import turn_advantages
 from attune_rl.hosts import chat_of, require_version
-from attune_rl.session import Episode, Result, Session, Ticket, wait_for
+from attune_rl.session import GRID, Episode, Result, Session, Ticket, wait_for
 from simulator.tokens import TokenColumns
 
 require_version("trl", "1.16")
+ANYBODY = "-"
+"""Prompt of a training dialogue."""
 
 
 class Attune(TrainerCallback, ExportableState):
-    """`GRPOTrainer(rollout_func=attune.rollout, reward_funcs=attune.emotion, callbacks=[attune], train_dataset=attune.tickets(n), ...)`.
+    """`GRPOTrainer(rollout_func=attune.rollout, reward_funcs=attune.emotion, train_dataset=attune.train_dataset(n), callbacks=[attune])`.
 
     Args:
         tokenizer: of the model, with a chat template.
@@ -36,20 +39,24 @@ class Attune(TrainerCallback, ExportableState):
 
     def __init__(self, session: Session, tokenizer: Any, *, system_prompt: str = "", max_context: int = 1024) -> None:
         self.session, self.chat, self.max_context = session, chat_of(tokenizer, system_prompt), max_context
-        self._is_training = True
+        self._is_training, self._updates_per_batch = True, 1
+        self._told: list[dict[str, float]] = []
 
-    def tickets(self, num: int) -> Dataset:
-        """A dataset whose prompts say nothing: whom the agent meets is decided when a batch is rolled out."""
-        return Dataset.from_dict({"prompt": [[{"role": "user", "content": "-"}]] * num})
+    def train_dataset(self, num: int) -> Dataset:
+        """Prompts that say nothing: whom the agent meets is decided when a batch is rolled out."""
+        return Dataset.from_dict({"prompt": [[{"role": "user", "content": ANYBODY}]] * num})
 
-    def heldout(self, num_scenarios: int, strictness: Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9)) -> Dataset:
-        """Fixed dialogues for `eval_dataset`; each prompt names its own, since TRL hands a rollout function nothing else."""
+    def eval_dataset(self, num_scenarios: int, strictness: Sequence[float] = GRID) -> Dataset:
+        """Fixed dialogues with held-out users; each prompt names its own, since TRL hands a rollout function nothing else."""
         named = [json.dumps(ticket.to_dict()) for ticket in self.session.heldout(num_scenarios, strictness)]
         return Dataset.from_dict({"prompt": [[{"role": "user", "content": name}] for name in named]})
 
     def rollout(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """TRL's `rollout_func`: plays a dialogue for each prompt, all at once, turn by turn."""
-        session, training = self.session, trainer.model.training
+        session, training = self.session, prompts[0][-1]["content"] == ANYBODY
+        if training != trainer.model.training:
+            got = "its prompts in an evaluation" if training else "other prompts in training"
+            raise ValueError(f"train_dataset must be attune.train_dataset(n) and eval_dataset attune.eval_dataset(n), got {got}")
         self._is_training = training
         self._check(trainer)
         tickets = self._issued(len(prompts), trainer) if training else [Ticket.from_dict(json.loads(p[-1]["content"])) for p in prompts]
@@ -98,6 +105,11 @@ class Attune(TrainerCallback, ExportableState):
             raise ValueError(
                 f"logging_steps must be 1, with logging_strategy=steps, {got}: TRL says an update's entropy only where it logs"
             )
+        # A batch of dialogues serves several optimiser steps; the teacher hears of it once.
+        self._updates_per_batch = max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1)
+        if not state.global_step and self.session.policy_version:
+            got = f"got one that has had {self.session.policy_version} updates"
+            raise ValueError(f"the session must be new for a new training, {got}; make another, or resume from a checkpoint")
         self.session.num_updates = self.session.num_updates or state.max_steps
         if state.global_step:
             saved = state.stateful_callbacks.get(type(self).__name__)
@@ -108,9 +120,13 @@ class Attune(TrainerCallback, ExportableState):
             self.session.load_state_dict(saved["attributes"]["session"])
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """Tells the teacher of an update."""
+        """Tells the teacher of an update, when a batch of dialogues is used up."""
         if logs and "entropy" in logs:
-            self.session.updated(state.global_step, entropy=logs["entropy"], kl=logs.get("kl"))
+            self._told.append(logs)
+            if state.global_step % self._updates_per_batch == 0:
+                means = {name: fmean(each[name] for each in self._told) for name in ("entropy", "kl") if name in logs}
+                self.session.updated(state.global_step, **means)
+                self._told = []
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint of TRL's keeps in its `trainer_state.json`."""
@@ -122,7 +138,8 @@ class Attune(TrainerCallback, ExportableState):
             raise ValueError("callbacks must hold the Attune whose rollout this is, got none; the teacher would hear of no update")
         if self.chat.end_of_turn_id not in trainer.eos_token_ids:
             turn = self.chat.decode_special([self.chat.end_of_turn_id])
-            raise ValueError(f"the tokenizer's eos_token must be {turn!r}, which ends a turn in its chat template, got another")
+            ends = self.chat.decode_special(list(trainer.eos_token_ids))
+            raise ValueError(f"the tokenizer's eos_token must be {turn!r}, which ends a turn in its chat template, got {ends!r}")
 
     def _share(self, num: int, trainer: Any) -> slice:
         """This process's rows among those of all processes, which lie in order."""
@@ -160,8 +177,9 @@ class Attune(TrainerCallback, ExportableState):
             said, logprobs = trainer._generate_single_turn(asked, None, {}, num_generations=1)
             for turn, number in enumerate(going):
                 columns[number].add_reply(list(said[turn]), list(logprobs[turn]) if logprobs else None)
-            words = [(number, self.chat.decode(ids), len(ids)) for number, ids in zip(going, said, strict=False)]
-            wait_for(_all(episodes[number].reply(text, num_tokens=length) for number, text, length in words))
+            end = self.chat.end_of_turn_id
+            words = [(number, self.chat.decode(ids), len(ids), end not in ids[-1:]) for number, ids in zip(going, said, strict=False)]
+            wait_for(_all(episodes[number].reply(text, num_tokens=length, is_cut=is_cut) for number, text, length, is_cut in words))
             for number in going:
                 if not episodes[number].over:
                     columns[number].add_answer(episodes[number].dialogue.messages())

@@ -15,12 +15,11 @@ from openai import AsyncOpenAI
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.runtimes import ProgramResult
 
-from attune_rl.hosts import require_version
-from attune_rl.session import Episode, Ticket, built_in_world, user_of_process
-from simulator.scenario import Difficulty, Split
+from attune_rl.hosts import SYSTEM_PROMPT, require_version
+from attune_rl.session import GRID, Episode, Ticket, built_in_world, fixed_tickets, user_of_process
+from simulator.scenario import Split
 
 require_version("verifiers", "0.4")
-SYSTEM_PROMPT = "Somebody tells you of a trouble. Answer in one or two warm, short sentences."
 
 
 class UsersConfig(vf.TasksetConfig):
@@ -28,7 +27,7 @@ class UsersConfig(vf.TasksetConfig):
 
     split: Literal["train", "heldout"] = "heldout"
     num_scenarios: int = 24
-    strictness: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
+    strictness: tuple[float, ...] = GRID
     user: Literal["rule", "encoder"] = "rule"
     """How users understand replies."""
     max_turns: int = 8
@@ -62,16 +61,12 @@ class AttuneUsers(vf.Taskset[UserTask, UsersConfig]):
     def load(self) -> Iterator[UserTask]:
         """The tasks, in the same order each time."""
         config = self.config
-        scenarios = built_in_world().scenarios(Split(config.split))[: config.num_scenarios]
-        for number, scenario in enumerate(scenarios):
-            for d in config.strictness:
-                uid = f"{scenario.scenario_id}@{d:g}"
-                ticket = Ticket(uid=uid, scenario_id=scenario.scenario_id, difficulty=Difficulty.along(d), seed=number)
-                yield UserTask(task_data(ticket, user=config.user, max_turns=config.max_turns), config.task)
+        for ticket in fixed_tickets(built_in_world(), Split(config.split), config.num_scenarios, config.strictness):
+            yield UserTask(task_data(ticket, user=config.user, max_turns=config.max_turns), config.task)
 
 
 class AttuneEnv(vf.SingleAgentEnv):
-    """Plays the user of a task. Results travel in `trace.info`: `attune`, and the emotion after each reply over 100 as `turn_rewards`."""
+    """Plays the user of a task. Results travel in `trace.info`: all of it as `attune`, and its `turn_rewards`."""
 
     async def run(self, task: UserTask, agents: vf.Agents) -> None:
         """One dialogue."""
@@ -88,9 +83,8 @@ class AttuneEnv(vf.SingleAgentEnv):
             if episode.dialogue.error:
                 raise RuntimeError(f"the simulated user broke: {episode.dialogue.error}")
             if not interaction.trace.errors:  # `ok` is true only once the trace is closed
-                emotions = [turn.emotion or 0 for turn in episode.dialogue.turns if turn.change is not None]
                 interaction.trace.info["attune"] = episode.result().to_dict()
-                interaction.trace.info["turn_rewards"] = [emotion / 100.0 for emotion in emotions]
+                interaction.trace.info["turn_rewards"] = list(episode.result().turn_rewards)
 
 
 class ChatConfig(vf.HarnessConfig):

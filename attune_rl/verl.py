@@ -22,7 +22,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.profiler import simple_timer
 
-from attune_rl.hosts import chat_of, require_version
+from attune_rl.hosts import SYSTEM_PROMPT, chat_of, require_version
 from attune_rl.session import Episode, Result, Session, Ticket, built_in_world, user_of_process
 from simulator.tokens import TokenColumns
 
@@ -41,7 +41,7 @@ class Settings:
     """Of the teacher, by name."""
     user: str = "rule"
     """How users understand replies, `rule` or `encoder`."""
-    system_prompt: str = "Somebody tells you of a trouble. Answer in one or two warm, short sentences."
+    system_prompt: str = SYSTEM_PROMPT
     max_turns: int = 8
     max_new_tokens: int = 64
     """Of a reply."""
@@ -95,7 +95,8 @@ class AttuneAgentLoop(AgentLoopBase):
             has_logprobs &= bool(said.log_probs)
             fields.append(said.extra_fields)
             columns.add_reply(said.token_ids, said.log_probs or None)
-            heard = await episode.reply(chat.decode(said.token_ids), num_tokens=len(said.token_ids))
+            is_cut = chat.end_of_turn_id not in said.token_ids[-1:]
+            heard = await episode.reply(chat.decode(said.token_ids), num_tokens=len(said.token_ids), is_cut=is_cut)
             if heard is not None:
                 columns.add_answer(episode.dialogue.messages())
         result = episode.result()

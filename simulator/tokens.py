@@ -246,7 +246,8 @@ class TokenColumns:
 
     def close(self, max_tokens: int) -> None:
         """Drops the opening of a reply that will not come and what lies beyond `max_tokens`; no sampled token is among them."""
-        length = min(len(self.token_ids) - len(self._chat.header_ids), max_tokens)
+        num_kept = max((number for number, is_sampled in enumerate(self.loss_mask, 1) if is_sampled), default=0)
+        length = max(min(len(self.token_ids) - len(self._chat.header_ids), max_tokens), num_kept)
         if len(self.segment_starts) > 1:
             length = self.segment_starts.pop()
         for column in (self.token_ids, self.turn_ids, self.loss_mask, self.logprobs):

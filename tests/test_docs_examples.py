@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from policy_factories import random_talks
+from tiny_policy import tiny_tokenizer
 from tiny_student import make_outcome
 
+from attune_rl import Session
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
 from curriculum.collapse.history import INDICATOR_METRICS as INDICATORS
@@ -70,6 +72,15 @@ def test_the_loop_in_the_readme_plays_and_teaches(capsys):
     assert 0.0 <= float(capsys.readouterr().out) <= 1.0
     metrics = names["session"].metrics()
     assert (metrics["session/dialogues"], metrics["session/broken"], metrics["curriculum/outcomes_observed"]) == (40.0, 0.0, 10.0)
+
+
+def test_the_example_of_tokens_masks_what_was_sampled():
+    tokenizer, session = tiny_tokenizer(), Session("uniform", group_size=2, max_turns=2)
+    words = tokenizer.encode("what happened with your sister?", add_special_tokens=False)
+    play, (task,) = run_example("trainers.md", 0)["play"], session.propose(1)
+    ids, mask, logprobs, turns = asyncio.run(play(session.episode(task), tokenizer, lambda context: (words, [-1.0] * len(words))))
+    sampled = [(token, turn) for token, turn, m in zip(ids, turns, mask, strict=True) if m]
+    assert sampled == [(token, turn) for turn in (0, 1) for token in words] and sum(logprobs) == -len(sampled)
 
 
 def test_the_monitor_runs_inside_another_trainer(capsys):

@@ -135,6 +135,22 @@ def test_the_teacher_hears_of_a_group_once_it_is_whole_and_only_once():
     assert metrics["curriculum/outcomes_observed"] == 1 and metrics["session/dialogues"] == 3 and metrics["session/ignored"] == 1
 
 
+def test_the_teacher_hears_of_a_batch_at_once():
+    session, batches = make_session(), []
+    session.teacher.observe = batches.append
+    first, second = session.propose(2)
+    for uid in (first.uid, second.uid):
+        for _ in range(3):
+            session.finish(uid, result())
+    assert [len(batch) for batch in batches] == [2]
+    late, whole = session.propose(2)
+    for _ in range(3):
+        session.finish(whole.uid, result())
+    session.finish(late.uid, result())
+    session.updated(1)
+    assert [len(batch) for batch in batches] == [2, 1] and session.waiting == (late.uid,)
+
+
 def test_a_task_that_nobody_issued_is_counted_and_ignored():
     session = make_session()
     session.propose(1)
@@ -197,6 +213,16 @@ def test_a_run_whose_users_break_ends_and_says_why():
         session.finish(task.uid, broken)
 
 
+def test_a_group_whose_last_rollout_ends_the_run_is_whole():
+    session = make_session(group_size=20)
+    (task,) = session.propose(1)
+    for _ in range(19):
+        session.finish(task.uid, result(None))
+    with pytest.raises(RuntimeError, match="20 of the last 20 dialogues broke"):
+        session.finish(task.uid, result(None))
+    assert not session.waiting
+
+
 def test_groups_that_are_only_scored_are_not_in_the_density():
     session, heard = make_session(), []
     session.teacher.on_update = heard.append
@@ -215,6 +241,7 @@ def test_a_task_that_never_comes_home_is_given_up():
     tasks = session.propose(2, policy_version=0)
     for version in (1, 2, 3):
         session.updated(version)
+        assert math.isnan(session.metrics()["curriculum/reward_density"])
     assert session.metrics()["curriculum/outstanding"] == 0 and session.metrics()["curriculum/outcomes_expired"] == 2
     assert not session.finish(tasks[0].uid, result())
 
@@ -250,12 +277,19 @@ def test_a_session_goes_on_where_it_was_saved_with_groups_half_played():
     for session in (ours, other):
         assert [session.finish(first.uid, result(0.1)) for _ in range(2)] == [False, True]
         session.updated(2, entropy=1.0)
-    assert ours.propose(4) == other.propose(4) and ours.state_dict() == other.state_dict() and ours.metrics() == other.metrics()
+    assert ours.propose(4) == other.propose(4) and ours.state_dict() == other.state_dict()
+    assert json.dumps(ours.metrics()) == json.dumps(other.metrics())
 
 
-def test_a_state_of_another_teacher_or_group_size_is_refused():
+def test_a_state_of_another_teacher_user_or_group_size_is_refused():
     state = make_session().state_dict()
-    for other in (make_session(group_size=4), Session("uniform", group_size=3)):
+    others = (
+        make_session(group_size=4),
+        make_session(max_turns=3),
+        make_session(user=Broken()),
+        Session("uniform", group_size=3, max_turns=2),
+    )
+    for other in others:
         with pytest.raises(ValueError, match="must be"):
             other.load_state_dict(state)
 
@@ -271,7 +305,7 @@ def test_a_group_that_is_only_scored_says_so_on_its_ticket():
         ({"teacher": "frontal"}, "teacher must be one of frontier, "),
         ({"user": "lexicon"}, "user must be 'rule', 'encoder' or a simulated user, got 'lexicon'"),
         ({"group_size": 1}, "group_size must be a whole number of at least 2"),
-        ({"teacher": "fixed", "strictness": 1.5}, "strictness"),
+        ({"teacher": "fixed", "strictness": 1.5}, r"^teacher\.strictness must be .*, got 1\.5$"),
         ({"max_turns": 0}, "max_turns must be a whole number of at least 1"),
         ({"num_updates": -1}, "num_updates must be a whole number of at least 0"),
     ],
@@ -282,7 +316,7 @@ def test_wrong_settings_are_refused(settings, says):
 
 
 def test_more_held_out_users_than_there_are_are_refused():
-    with pytest.raises(ValueError, match=r"num_scenarios must be at most the \d+ held-out scenarios, got 10000"):
+    with pytest.raises(ValueError, match=r"num_scenarios must be at most the \d+ of split heldout, got 10000"):
         make_session().heldout(10_000)
 
 

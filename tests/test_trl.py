@@ -66,7 +66,7 @@ def stub(attune: Attune, *, training: bool = True, use_vllm: bool = False, room:
 @pytest.mark.parametrize("use_vllm", [False, True])
 def test_sampled_tokens_are_masked_in_and_what_users_say_is_not(use_vllm):
     attune = make_attune()
-    out = attune.rollout(list(attune.tickets(6)["prompt"]), stub(attune, use_vllm=use_vllm))
+    out = attune.rollout(list(attune.train_dataset(6)["prompt"]), stub(attune, use_vllm=use_vllm))
     for number, (ids, mask, turns) in enumerate(zip(out["completion_ids"], out["env_mask"], out["attune_turns"], strict=True)):
         sampled = [[token for token, m, k in zip(ids, mask, turns, strict=True) if m and k == turn] for turn in range(2)]
         assert [attune.chat.decode(each) for each in sampled] == [WORDS, WORDS]
@@ -79,38 +79,43 @@ def test_sampled_tokens_are_masked_in_and_what_users_say_is_not(use_vllm):
         )
     else:
         assert out["logprobs"] is None
-    assert attune.session.metrics()["curriculum/outcomes_observed"] == 2 and attune.session.metrics()["curriculum/outstanding"] == 0
+    metrics = attune.session.metrics()
+    assert metrics["curriculum/outcomes_observed"] == 2 and metrics["curriculum/outstanding"] == 0
+    assert metrics["session/replies"] == 12 and metrics["session/replies_cut"] == 6
 
 
 def test_evaluation_plays_what_the_prompts_name_and_reaches_no_teacher():
     attune = make_attune()
     before = attune.session.state_dict()
-    prompts = list(attune.heldout(2, (0.2, 0.8))["prompt"])
+    prompts = list(attune.eval_dataset(2, (0.2, 0.8))["prompt"])
     trainer = stub(attune, training=False)
     out = attune.rollout(prompts, trainer)
     assert [text.partition("\n")[0].split(", ")[1] for text in out["attune_dialogue"]] == ["strictness 0.20", "strictness 0.80"] * 2
     turned = attune.rollout(prompts[::-1], trainer)
     assert turned["attune_dialogue"] == out["attune_dialogue"][::-1]
     assert attune.session.state_dict() == before
+    for training, these in ((True, prompts), (False, list(attune.train_dataset(3)["prompt"]))):
+        with pytest.raises(ValueError, match=r"^train_dataset must be attune\.train_dataset"):
+            attune.rollout(these, stub(attune, training=training))
 
 
 def test_a_dialogue_that_broke_has_no_reward_and_the_others_go_on():
     attune = make_attune()
     attune.session.user = Broken()
-    out = attune.rollout(list(attune.tickets(3)["prompt"]), stub(attune))
+    out = attune.rollout(list(attune.train_dataset(3)["prompt"]), stub(attune))
     columns = zip(out["completion_ids"], out["env_mask"], strict=True)
     assert out["attune_reward"] == [None] * 3 and all(sum(mask) == 0 and ids for ids, mask in columns)
     assert attune.session.metrics()["session/broken"] == 3
     attune = make_attune()
     attune.session.user = Broken(attune.session.user)
-    out = attune.rollout(list(attune.tickets(3)["prompt"]), stub(attune))
+    out = attune.rollout(list(attune.train_dataset(3)["prompt"]), stub(attune))
     assert out["attune_reward"] == [None] * 3 and out["attune_credit"] == [[]] * 3
 
 
 def test_a_dialogue_that_no_longer_fits_is_cut_off():
     attune = make_attune()
     attune.max_context = 120
-    out = attune.rollout(list(attune.tickets(3)["prompt"]), stub(attune, room=30))
+    out = attune.rollout(list(attune.train_dataset(3)["prompt"]), stub(attune, room=30))
     assert all(text.partition("\n")[0].endswith("truncated") for text in out["attune_dialogue"])
     assert all(0.0 <= reward <= 1.0 for reward in out["attune_reward"])
 
@@ -118,7 +123,7 @@ def test_a_dialogue_that_no_longer_fits_is_cut_off():
 def test_a_context_without_room_for_a_reply_is_refused():
     attune = make_attune()
     with pytest.raises(ValueError, match=r"max_context must leave room for a reply of max_completion_length=1000 tokens"):
-        attune.rollout(list(attune.tickets(3)["prompt"]), stub(attune, room=1000))
+        attune.rollout(list(attune.train_dataset(3)["prompt"]), stub(attune, room=1000))
 
 
 def test_a_trainer_that_does_not_call_back_or_has_another_end_of_turn_is_refused():
@@ -128,14 +133,14 @@ def test_a_trainer_that_does_not_call_back_or_has_another_end_of_turn_is_refused
         ({"eos_token_ids": [1]}, "eos_token must be"),
     ):
         with pytest.raises(ValueError, match=says):
-            attune.rollout(list(attune.tickets(3)["prompt"]), SimpleNamespace(**{**vars(stub(attune)), **change}))
+            attune.rollout(list(attune.train_dataset(3)["prompt"]), SimpleNamespace(**{**vars(stub(attune)), **change}))
 
 
 def test_groups_that_are_only_scored_get_no_reward_and_no_credit(monkeypatch):
     attune = make_attune()
     tickets = [replace(ticket, learned=number < 3) for number, ticket in enumerate(attune._issued(6, stub(attune)))]
     monkeypatch.setattr(attune, "_issued", lambda num, trainer: tickets)
-    out = attune.rollout(list(attune.tickets(6)["prompt"]), stub(attune))
+    out = attune.rollout(list(attune.train_dataset(6)["prompt"]), stub(attune))
     assert [reward is None for reward in out["attune_reward"]] == [False] * 3 + [True] * 3
     assert [bool(credit) for credit in out["attune_credit"]] == [True] * 3 + [False] * 3
 
@@ -151,21 +156,29 @@ def test_vllm_is_asked_for_as_many_replies_by_every_process_at_every_turn(monkey
         return replace(reaction, outcome=Outcome.FAREWELL) if next(leave, False) else reaction
 
     monkeypatch.setattr(attune.session.user, "react", some_leave)
-    out = attune.rollout(list(attune.tickets(6)["prompt"]), trainer)
+    out = attune.rollout(list(attune.train_dataset(6)["prompt"]), trainer)
     assert trainer.said == [6, 6] and sorted(len(set(turns)) for turns in out["attune_turns"]) == [1, 2, 2, 2, 2, 2]
 
 
 def test_wrong_settings_of_the_trainer_are_refused():
     attune, state = make_attune(), SimpleNamespace(global_step=0, max_steps=5, stateful_callbacks={})
-    right = {"num_generations": 3, "logging_steps": 1, "logging_strategy": "steps", "output_dir": "."}
+    batches = {"steps_per_generation": 4, "num_iterations": 1, "gradient_accumulation_steps": 2}
+    right = {"num_generations": 3, "logging_steps": 1, "logging_strategy": "steps", "output_dir": ".", **batches}
     attune.on_train_begin(SimpleNamespace(**right), state, None)
     assert attune.session.num_updates == 5
+    heard = []
+    attune.session.teacher.on_update = heard.append
+    for step in range(1, 5):
+        attune.on_log(None, SimpleNamespace(global_step=step), None, {"entropy": float(step), "kl": 0.1})
+    assert [(each.policy_version, each.entropy, each.kl) for each in heard] == [(2, 1.5, 0.1), (4, 3.5, 0.1)]  # once a batch
     for wrong, says in (
         ({"num_generations": 4}, "num_generations must be the session's group_size=3, got 4"),
         ({"logging_steps": 5}, "must be 1"),
     ):
         with pytest.raises(ValueError, match=says):
             attune.on_train_begin(SimpleNamespace(**(right | wrong)), state, None)
+    with pytest.raises(ValueError, match="the session must be new for a new training, got one that has had 4 updates"):
+        attune.on_train_begin(SimpleNamespace(**right), state, None)
     with pytest.raises(ValueError, match="the checkpoint must hold a session to go on from"):
         attune.on_train_begin(SimpleNamespace(**right), SimpleNamespace(global_step=7, max_steps=9, stateful_callbacks={}), None)
 
@@ -208,7 +221,7 @@ args = GRPOConfig(
 )
 trainer = TurnCreditTrainer(
     model=model, processing_class=tokenizer, rollout_func=attune.rollout, reward_funcs=attune.emotion, callbacks=[attune],
-    train_dataset=attune.tickets(64), eval_dataset=attune.heldout(1, (0.3, 0.7)), args=args,
+    train_dataset=attune.train_dataset(64), eval_dataset=attune.eval_dataset(1, (0.3, 0.7)), args=args,
 )
 trainer.train(resume_from_checkpoint=resume)
 told = json.dumps(attune.session.state_dict())
@@ -243,7 +256,8 @@ def test_the_script_in_the_readme_trains(trained):
     )
     (trained / "readme.py").write_text(small.replace("max_completion_length=40", "max_completion_length=6"))
     run(trained / "readme.py")
-    assert state_of(trained / "out/checkpoint-1")["counts"] == {"dialogues": 8, "broken": 0, "missing": 0, "ignored": 0}
+    counts = state_of(trained / "out/checkpoint-1")["counts"]
+    assert (counts["dialogues"], counts["broken"], counts["missing"], counts["ignored"]) == (8, 0, 0, 0)
 
 
 def state_of(checkpoint: Path) -> dict:

@@ -67,7 +67,7 @@ def train(teacher: str, seed: int, out: Path, *, num_batches: int) -> None:
         rollout_func=attune.rollout,
         reward_funcs=attune.emotion,
         callbacks=[attune],
-        train_dataset=attune.tickets(10_000),
+        train_dataset=attune.train_dataset(10_000),
         args=arguments,
     )
     trainer.train()

@@ -15,6 +15,7 @@ if not os.environ.get("PRIME_RL"):
 import verifiers.v1 as vf
 from prime_rl.orchestrator.curriculum.base import Curriculum
 from verifiers.v1.episode import PolicySpan, TrainRunInfo, TrainWorkInfo
+from verifiers.v1.trace import Error
 
 from attune_rl.prime_rl import AttuneSampler, make_sampler
 
@@ -33,6 +34,7 @@ def episode(task, reward: float, version: int, *, broke: bool = False) -> vf.Epi
         task=vf.TraceTask(type="UserTask", data=task.data, key=task.key, hash=task.hash),
         agent=vf.AgentInfo(config=vf.AgentConfig()),
         ok=not broke,
+        errors=[Error(type="RuntimeError", message="the engine is gone")] if broke else [],
         info={} if broke else {"attune": result},
     )
     run = TrainRunInfo(id="r", work=TrainWorkInfo(step=version + 1, policy=PolicySpan(start=version, end=version)))
@@ -49,7 +51,8 @@ def test_whole_short_and_broken_groups_reach_the_teacher_and_stale_ones_are_give
         ]
         assert curriculum.on_result(group) is True
     metrics = curriculum.metrics()
-    assert metrics["sampler/curriculum/outcomes_observed"] == 5 and metrics["sampler/session/missing"] == 2
+    assert metrics["sampler/curriculum/outcomes_observed"] == 5 and metrics["sampler/session/missing"] == 1
+    assert metrics["sampler/session/broken"] == 1
     assert metrics["sampler/curriculum/outcomes_expired"] == 1 and metrics["sampler/curriculum/outstanding"] == 0
 
 
