@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/trainers.md"
 HOSTS = {
+    "trl": ("TRL", ["trl==1.16.0", "torch==2.13.*"]),
     "openenv": ("OpenEnv", ["openenv==0.10.0"]),
     "verifiers": ("verifiers", ["verifiers==0.4.0"]),
     "prime_rl": ("prime-rl", ["verifiers==0.4.0"]),

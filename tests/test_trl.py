@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from contextlib import chdir
 from dataclasses import replace
@@ -276,16 +274,6 @@ def test_a_resumed_training_ends_as_one_that_was_not_stopped(trained):
     shutil.copytree(trained / "whole/checkpoint-1", trained / "again/checkpoint-1")
     run(trained / "script.py", trained / "model", trained / "again", 2, 8, "resume")
     assert state_of(trained / "again/checkpoint-2") == state_of(trained / "whole/checkpoint-2")
-
-
-def test_two_processes_share_a_group_and_hear_of_all_of_it(trained):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "script.py", "model", "two", "1", "2"]
-    done = subprocess.run(command, env=environment, cwd=trained, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    state = state_of(trained / "two/checkpoint-1")
-    assert state["counts"]["dialogues"] == 4 and state["open"] == [] and state["teacher"]["counts"]["observed"] == 1
-    assert json.loads((trained / "two-0.json").read_text()) == json.loads((trained / "two-1.json").read_text())
 
 
 def test_credit_reaches_the_tokens_of_its_turn(monkeypatch):
