@@ -1,4 +1,4 @@
-"""TRL's trainer on two processes that share a group; run by `make adapters`. The rest of it is in tests/test_trl.py."""
+"""TRL's trainer on two processes that share a group; run by `make adapters`. The rest of it is in tests/test_trl_adapter.py."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+if find_spec("policy"):
+    pytest.skip("it takes a minute, and runs by make adapters", allow_module_level=True)
 pytest.importorskip("trl", reason="TRL is not installed (make adapters)")
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
