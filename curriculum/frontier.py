@@ -196,7 +196,7 @@ class Steering:
     Of the policy's entropy H, and likewise of its forking tokens', at budget fraction b, with H_0 its start (mean of the first three values
     once tasks come from the frontier):
 
-        fall     = -d ln H / d b                               least squares over the latest 10 updates
+        fall     = -d ln H / d b                               least squares over the budget's latest tenth, 10 updates at least
         pressure = fall (1 - b) / ln(10 H / H_0)               above 1: at this rate a tenth of the start is left before the budget ends
         growth   = -fall (1 - b) / ln(2 H_0 / H)               above 1: at this rate it doubles its start before the budget ends
         q        = density of the latest 64 groups or so at the frontier / density that the curve expected of them
@@ -215,6 +215,9 @@ class Steering:
     """
 
     WINDOW: ClassVar[int] = 10
+    """Updates at least that a slope is taken over."""
+    SPAN: ClassVar[float] = 0.1
+    """Share of the budget at least: noise in H moves the slope over ten of a thousand updates thirty times as much."""
     SPENT: ClassVar[float] = 0.1
     """Share of its start at which entropy counts as spent."""
     DOUBLED: ClassVar[float] = 2.0
@@ -251,8 +254,9 @@ class Steering:
                 if 0.0 < entropy < math.inf:
                     start.extend([entropy] if len(start) < 3 else [])
                     course.append([stats.budget_fraction, math.log(entropy)])
-                    del course[: -self.WINDOW]
-                if len(course) >= self.WINDOW // 2:
+                    since = stats.budget_fraction - self.SPAN
+                    del course[: sum(at < since for at, _ in course[: -self.WINDOW])]
+                if len(course) >= self.WINDOW // 2 and course[-1][0] - course[0][0] >= self.SPAN / 2:
                     fall, now = slope_and_mean(course)
                     left, first = max(1.0 - stats.budget_fraction, 0.0), math.log(sum(start) / len(start))
                     pressures.append(-fall * left / max(now - first - math.log(self.SPENT), 0.05))

@@ -127,6 +127,21 @@ def test_forking_tokens_count_where_they_fall_faster_and_rising_entropy_makes_pr
     assert rising.widen == 1.0
 
 
+@pytest.mark.parametrize("total", [50, 1000])
+def test_noise_of_entropy_moves_practice_no_more_in_many_small_updates_than_in_few(total):
+    rng = np.random.default_rng(0)
+    noise_N = 0.05 * rng.standard_normal(total)
+
+    def share_moved(fall: float) -> float:
+        steering, moved = Steering(), 0
+        for i, noise in enumerate(noise_N):
+            steer([math.exp(noise - fall * i / total)], start=i, total=total, steering=steering)
+            moved += steering.ease != 0.0
+        return moved / total
+
+    assert share_moved(0.0) < 0.03 and share_moved(4.6) > 0.85
+
+
 def test_density_below_what_was_expected_makes_practice_easier_and_wider_and_all_of_it_is_bounded_and_ends():
     steering = Steering()
     for _ in range(40):
