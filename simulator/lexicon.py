@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from simulator.world import LEXICON, read_toml
@@ -23,15 +23,7 @@ class StrategyPattern:
         self.strategy = strategy
         self.claims: bool = entry.get("claims", False)
         """A sentence that shows it shows none of the strategies after it."""
-        self._compiled: dict[str, tuple[re.Pattern[str] | None, re.Pattern[str] | None]] = {}
-        for kind in ("patterns", "unless", "alone", "across"):
-            opening = [pattern[1:] for pattern in entry.get(kind, ()) if pattern.startswith("^")]
-            anywhere = [pattern for pattern in entry.get(kind, ()) if not pattern.startswith("^")]
-            first, second = (
-                re.compile(f"{writing['before']}(?:{either(patterns)}){writing['after']}") if patterns else None
-                for patterns in (opening, anywhere)
-            )
-            self._compiled[kind] = (first, second)
+        self._writing, self._entry = writing, entry
 
     def match(self, kind: str, sentence: str, begin: int = 0) -> bool:
         """Whether an expression matches a normalised sentence (in English with a space before it).
@@ -42,6 +34,20 @@ class StrategyPattern:
         """
         opening, anywhere = self._compiled[kind]
         return bool((opening and opening.match(sentence, begin)) or (anywhere and anywhere.search(sentence)))
+
+    @cached_property
+    def _compiled(self) -> dict[str, tuple[re.Pattern[str] | None, re.Pattern[str] | None]]:
+        """By kind, the expressions for the beginning of a sentence and for any place; compiling a language's takes seconds."""
+        compiled = {}
+        for kind in ("patterns", "unless", "alone", "across"):
+            opening = [pattern[1:] for pattern in self._entry.get(kind, ()) if pattern.startswith("^")]
+            anywhere = [pattern for pattern in self._entry.get(kind, ()) if not pattern.startswith("^")]
+            first, second = (
+                re.compile(f"{self._writing['before']}(?:{either(patterns)}){self._writing['after']}") if patterns else None
+                for patterns in (opening, anywhere)
+            )
+            compiled[kind] = (first, second)
+        return compiled
 
 
 class Lexicon:
