@@ -23,7 +23,7 @@ from torch import nn
 from simulator import ngrams
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import meets
-from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder, base_folder, questions
+from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder, base_folder, has_bfloat16, questions
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register, read_by_rule
@@ -110,7 +110,7 @@ class Below(NamedTuple):
             chosen = order[start : start + size]
             turns, replies = [told_and_wished(rows[n].dialogue) for n in chosen], [rows[n].reply for n in chosen]
             batch = hearing.tokenizer(turns, replies)
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16()):
                 hidden_BLH = hearing.lower(batch)
             of_words_BF = hearing.word_features(turns, replies, batch)
             for k, n in enumerate(chosen):
@@ -145,7 +145,7 @@ def train_network(hearing: Hearing, below: Below, targets: Targets, *, num_epoch
             step += 1
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * min(step / 60, 1.0) * (1.0 - step / (num_steps + 1))
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16()):
                 found = network(*below.batch(chosen))
             taken_up_BT, wish_BI = targets.taken_up_NT[chosen], targets.wish_NI[chosen]
             seen_BT = ~taken_up_BT.isnan()
