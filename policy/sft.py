@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -132,7 +133,8 @@ def _fit(model: Any, encoded: Sequence[Encoded], config: SftConfig, learner: Lea
     optimizer = torch.optim.AdamW(trained, lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0)
     chance, per_epoch = random.Random(config.seed), math.ceil(len(encoded) / config.batch_size)
     num_steps, step, loss_mean = config.epochs * per_epoch, 0, math.nan
-    with tqdm(total=num_steps, unit="batch", desc="Supervised start", disable=not progress) as bar:
+    every_s = 0.1 if sys.stderr.isatty() else 60.0  # a log file gets a line a minute
+    with tqdm(total=num_steps, unit="batch", desc="Supervised start", mininterval=every_s, disable=not progress) as bar:
         for _ in range(config.epochs):
             order = chance.sample(range(len(encoded)), len(encoded))
             for first in range(0, len(order), config.batch_size):

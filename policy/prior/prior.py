@@ -230,7 +230,10 @@ def _fit(config: PriorConfig, model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     seen, loss_mean = 0, math.nan
     model.train()
-    with tqdm(total=config.num_tokens, unit="tok", unit_scale=True, desc="Building the prior", disable=not progress) as bar:
+    every_s = 0.1 if sys.stderr.isatty() else 60.0  # a log file gets a line a minute
+    with tqdm(
+        total=config.num_tokens, unit="tok", unit_scale=True, desc="Building the prior", mininterval=every_s, disable=not progress
+    ) as bar:
         for share, demos in lessons:
             for ids_BT, weights_BT, attention_BT in _batches(config, tokenizer, demos):
                 if seen >= share * config.num_tokens:
