@@ -62,6 +62,7 @@ def test_a_deterministic_run_of_vllm_and_ray_has_the_recorded_metrics(tmp_path: 
 @pytest.mark.parametrize("algorithm", ["ppo", "rloo", "reinforce_pp"])
 def test_a_run_of_each_other_algorithm_has_the_recorded_metrics(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("experiments.build.RolloutPool", InProcessPool)
+    monkeypatch.setattr("experiments.run.write_report", lambda folder: folder)
     short = ("policy.engine=hf", "evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "evaluation.strictness=[0.5]")
     assert experiments(["smoke", TEACHER, *short, f"algorithm.kind={algorithm}", f"runs={tmp_path}", "name=run"]) == 0
     found, wanted = metrics_of(tmp_path / "smoke" / "run"), recorded_metrics(f"smoke_hf_{algorithm}.jsonl")

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import ray
 import torch
+from parts_in_process import InProcessPool
 from policy_factories import random_batch, tiny_model, tiny_tokenizer, update, weights_of
 
 from experiments.__main__ import main
@@ -294,7 +295,9 @@ def test_a_sharded_group_scores_sends_and_saves_whole_weights(local_ray: None, t
     assert again.policy_version == one.policy_version
 
 
-def test_a_run_of_two_ranks_is_resumed_by_one(tmp_path: Path) -> None:
+def test_a_run_of_two_ranks_is_resumed_by_one(local_ray: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("experiments.build.RolloutPool", InProcessPool)
+    monkeypatch.setattr("experiments.run.write_report", lambda folder: folder)
     model = save_tiny_policy(tmp_path / "model")
     words = ["smoke", f"runs={tmp_path}", f"policy.model={model}", "policy.engine=hf", "learner.autocast=false", "rollout.num_engines=1"]
     small = ["evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "probe.num_dialogues=2", "simulator.register=world"]

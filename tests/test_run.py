@@ -91,6 +91,14 @@ class LastWords(Callback):
         return {"last_words": {"steps": run.state.step, "score": summary["heldout"]["score"], "num_heard": len(self.heard)}}
 
 
+@dataclass
+class NoWords(Callback):
+    """Fails at the end."""
+
+    def at_end(self, run, summary):
+        raise RuntimeError("lost for words")
+
+
 @pytest.fixture(scope="module")
 def whole(place) -> Path:
     """A run of three steps of four dialogues that nothing disturbed."""
@@ -178,20 +186,22 @@ def test_the_settings_name_their_origin_and_give_the_run_again(whole, place):
     assert again == saved
 
 
-def test_a_run_ends_with_its_result_and_its_place_also_where_its_report_cannot_be_written(run, place, monkeypatch):
+def test_a_run_ends_with_its_result_and_its_place_also_where_its_report_or_a_callback_fails(run, place, monkeypatch):
     def fails(folder):
         raise ValueError("no picture")
 
     monkeypatch.setattr("experiments.run.write_report", fails)
     monkeypatch.setitem(CALLBACKS, "last_words", LastWords)
+    monkeypatch.setitem(CALLBACKS, "no_words", NoWords)
     monkeypatch.setattr(LastWords, "heard", heard := {})
-    output = run("name=named", "budget.steps=1", "callbacks.last_words={}")
+    output = run("name=named", "budget.steps=1", "callbacks.no_words={}", "callbacks.last_words={}")
     events = EventAccumulator(str(place / "smoke" / "named"))
     events.Reload()
     assert {key for key, value in heard.items() if math.isfinite(value)} == {*events.Tags()["scalars"]} >= {"reward/mean", "eval/auc"}
     summary = summary_of(place / "smoke" / "named")
     assert summary["last_words"] == {"steps": 1, "score": summary["heldout"]["score"], "num_heard": len(heard)}
     assert "held-out score" in output and "L6" in output and f"results     {place}/smoke/named" in output
+    assert "callbacks.no_words left nothing in the summary: lost for words" in output
     assert "no report: no picture" in output and f"make report RUN={place}/smoke/named" in output
 
 
@@ -395,7 +405,7 @@ def test_a_killed_run_leaves_no_process_and_is_resumed_as_if_nothing_had_happene
 def test_ctrl_c_lets_a_run_finish_its_step(place):
     """Takes 15 s: a process of its own with Ray. The signal goes to the whole group of processes, as a terminal's does."""
     folder = place / "smoke" / "interrupted"
-    process = start(place, "name=interrupted", "budget.steps=1000")
+    process = start(place, "name=interrupted", "budget.steps=1000", "evaluation.listener=none", "probe.num_dialogues=0")
     wait_for_steps(folder, 1, process)
     assert main(words(place, f"resume={folder}")) == ExitCode.REFUSED
     os.killpg(process.pid, signal.SIGINT)

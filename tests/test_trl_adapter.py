@@ -9,8 +9,10 @@ import shutil
 import sys
 from contextlib import chdir
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import numpy as np
@@ -20,20 +22,24 @@ from test_session import Broken
 from tiny_policy import save_tiny_policy, tiny_tokenizer
 
 from attune_rl.credit import turn_advantages
+from attune_rl.hosts import require_version
 from attune_rl.session import Session
 from policy.algorithms import advantages
 from simulator.dialogue import Outcome
 
-pytest.importorskip("trl", reason="TRL is not installed (make setup-bench)")
+if TYPE_CHECKING:
+    from attune_rl.trl import Attune
 
-from attune_rl.hosts import require_version
-from attune_rl.trl import Attune, TurnCreditTrainer
+# Imported where it is used: TRL imports vLLM, and each process of the tests collects all files.
+pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed (make setup-bench)")
 
 ROOT = Path(__file__).parents[1]
 WORDS = "what happened with your sister?"
 
 
 def make_attune(**changes) -> Attune:
+    from attune_rl.trl import Attune
+
     return Attune(Session("frontier", group_size=3, max_turns=2, **changes), tiny_tokenizer(), max_context=1000)
 
 
@@ -277,6 +283,8 @@ def test_a_resumed_training_ends_as_one_that_was_not_stopped(trained):
 
 
 def test_credit_reaches_the_tokens_of_its_turn(monkeypatch):
+    from attune_rl.trl import TurnCreditTrainer
+
     inputs = [{"attune_credit": [0.5, -1.0], "attune_turns": [0, 0, 1, 1, 1]}, {"attune_credit": [], "attune_turns": [0]}]
     output = {"completion_ids": torch.zeros(2, 6), "advantages": torch.tensor([2.0, 1.0])}
     monkeypatch.setattr("trl.GRPOTrainer._generate_and_score_completions", lambda self, inputs: dict(output))
