@@ -62,7 +62,7 @@ def test_one_command_runs_policy_users_and_learner_and_a_killed_server_comes_bac
     """Takes a minute: Ray, a server and a worker start, and the server again, which is the only one that can answer."""
     policy = save_tiny_policy(tmp_path / "policy", hidden=64, layers=1)
     settings = {"runs": tmp_path, "name": "a", "policy.model": policy, "policy.engine": "hf", "rollout.max_turns": 2}
-    settings |= {"rollout.max_context": 1000, "budget.steps": 2, "evaluation.strictness": "[0.5]", "evaluation.during_scenarios": 2}
+    settings |= {"rollout.max_context": 1000, "budget.steps": 1, "group_size": 2, "evaluation.strictness": "[0.5]"}
     settings |= {"simulator.kind": "llm", "simulator.serve": model, "simulator.retries": 8}
     settings |= {f"simulator.{name}": value for name, value in SENSELESS.items()} | {"simulator.cache": "off"}
     settings |= {"probe.num_dialogues": 0, "evaluation.num_scenarios": 2, "evaluation.listener": "none"}
