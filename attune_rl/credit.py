@@ -23,6 +23,8 @@ def turn_advantages(turn_rewards: Sequence[Sequence[float] | None], *, discount:
     returns_GK = np.full((len(turn_rewards), num_turns), np.nan)
     for returns_K, rewards in zip(returns_GK, turn_rewards, strict=True):
         total = 0.0
+        if not np.isfinite(rewards or ()).all():
+            raise ValueError(f"a turn's reward must be finite, got {rewards!r}")
         for turn in reversed(range(len(rewards or ()))):
             returns_K[turn] = total = (rewards or ())[turn] + discount * total
     is_there_GK = ~np.isnan(returns_GK)

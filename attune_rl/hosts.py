@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,8 +12,14 @@ SYSTEM_PROMPT = "Somebody tells you of a trouble. Answer in one or two warm, sho
 
 
 def require_version(package: str, *series: str) -> None:
-    """Refuses a host of another series than those that its adapter was tried with, such as 1.16; ImportError in one sentence."""
-    found = version(package)
+    """Refuses a host of another series than those that its adapter was tried with, such as 1.16; ImportError in one sentence.
+
+    To be called before the host is imported, whose other versions lack what adapters import.
+    """
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        found = "none"
     if not any(found == each or found.startswith(f"{each}.") for each in series):
         wanted = " or ".join(f"{each}.*" for each in series)
         raise ImportError(f"{package} must be {wanted} for this adapter, got {found}; install that")

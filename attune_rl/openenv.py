@@ -11,18 +11,23 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from attune_rl.hosts import require_version
+
+require_version("openenv", "0.10")
+
 import uvicorn
 from openenv.core.env_server import Action, ConcurrencyConfig, Environment, Observation, State, create_app
 from pydantic import Field
+from starlette.exceptions import HTTPException
 
-from attune_rl.hosts import require_version
 from attune_rl.session import Episode, Ticket, built_in_world, make_user
 from simulator.dialogue import UserSimulator
 from simulator.scenario import Difficulty, Split
 
-require_version("openenv", "0.10")
 MAX_REPLY = 20_000
 """Characters of a reply; longer ones are refused."""
+MAX_BYTES = 8 * MAX_REPLY
+"""Of a message or a request's body."""
 
 
 class Reply(Action):
@@ -50,7 +55,7 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
         super().__init__()
         self._user, self._max_turns, self._bank = user, max_turns, built_in_world()
         self._episode: Episode | None = None
-        self._state = State()
+        self._state, self._is_closed = State(), False
 
     async def reset_async(
         self,
@@ -69,8 +74,16 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
             scenario_id: of the user, if the seed shall not decide.
             heldout: draw the user from those kept for evaluation.
         """
+        self._require_open()
         if unknown:
             raise ValueError(f"reset must have seed, episode_id, strictness, scenario_id or heldout, got {', '.join(unknown)}")
+        for name, value, kind, kinds in (
+            ("seed", 0 if seed is None else seed, "a whole number", (int,)),
+            ("strictness", strictness, "a number", (int, float)),
+            ("heldout", heldout, "true or false", (bool,)),
+        ):
+            if type(value) not in kinds:
+                raise ValueError(f"{name} must be {kind}, got {value!r}")
         seed = random.getrandbits(31) if seed is None else seed
         if scenario_id is None:
             scenarios = self._bank.scenarios(Split.HELDOUT if heldout else Split.TRAIN)
@@ -84,6 +97,7 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
 
     async def step_async(self, action: Reply, timeout_s: float | None = None) -> UserObservation:
         """Takes a reply to the user."""
+        self._require_open()
         if self._episode is None or self._episode.over:
             raise ValueError("a dialogue must be under way; call reset first")
         await self._episode.reply(action.text)
@@ -100,10 +114,18 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
         """OpenEnv asks for it and calls `step_async`."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """The server took the session for idle; its connection may outlive it."""
+        self._is_closed, self._episode = True, None
+
     @property
     def state(self) -> State:
         """The dialogue's id and number of replies."""
         return self._state
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the session ended, as it was idle for too long; connect again")
 
     def _heard(self) -> UserObservation:
         """The latest words; a user that broke is an error of the server and no reward."""
@@ -119,9 +141,32 @@ def make_app(user: str = "rule", *, max_turns: int = 8, max_sessions: int = 64, 
     """The server as an ASGI application; sessions beyond `max_sessions` are refused, idle ones end after `session_timeout` seconds."""
     simulated = make_user(user)
     limits = ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout)
-    return create_app(
+    app = create_app(
         lambda: UserEnvironment(simulated, max_turns=max_turns), Reply, UserObservation, env_name="attune", concurrency_config=limits
     )
+    app.add_middleware(Bounded)
+    return app
+
+
+class Bounded:
+    """An ASGI application whose requests have bodies of at most `MAX_BYTES`; websockets are bounded by their server."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Counts what comes in."""
+        taken = 0
+
+        async def bounded() -> Any:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MAX_BYTES:
+                raise HTTPException(413, f"a request's body must have at most {MAX_BYTES} bytes")
+            return message
+
+        await self._app(scope, bounded if scope["type"] == "http" else receive, send)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -135,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--session-timeout", type=float, default=600.0, metavar="S", help="until an idle one ends (default: 600)")
     options = parser.parse_args(arguments)
     app = make_app(options.user, max_turns=options.max_turns, max_sessions=options.max_sessions, session_timeout=options.session_timeout)
-    uvicorn.run(app, host=options.host, port=options.port, ws_max_size=8 * MAX_REPLY, log_level="warning")
+    uvicorn.run(app, host=options.host, port=options.port, ws_max_size=MAX_BYTES, log_level="warning")
 
 
 if __name__ == "__main__":

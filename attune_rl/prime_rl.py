@@ -9,12 +9,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import verifiers.v1 as vf
-from prime_rl.orchestrator.curriculum.samplers.base import TaskSampler
-from verifiers.v1.episode import TrainRunInfo
-
 from attune_rl.session import Result, Session, Ticket
 from attune_rl.verifiers import UserTask, task_data
+
+try:
+    from prime_rl.orchestrator.curriculum.samplers.base import TaskSampler
+except ImportError as error:
+    raise ImportError("prime-rl must be one with a TaskSampler (tried: commit 559b447), got one without or none") from error
+
+import verifiers.v1 as vf
+from verifiers.v1.episode import TrainRunInfo
 
 
 class AttuneSampler(TaskSampler):

@@ -82,6 +82,8 @@ class Result:
         reward, status = math.nan if self.reward is None else float(self.reward), Status(self.status)
         if not (math.isnan(reward) or 0.0 <= reward <= 1.0):
             raise ValueError(f"a result's reward must be in [0, 1], or NaN for a dialogue that broke, got {reward!r}")
+        if not all(math.isfinite(change) for change in self.turn_rewards):
+            raise ValueError(f"a result's turn_rewards must be finite, got {self.turn_rewards!r}")
         broke = math.isnan(reward) or status is Status.SIMULATOR_ERROR
         object.__setattr__(self, "reward", math.nan if broke else reward)
         object.__setattr__(self, "status", Status.SIMULATOR_ERROR if broke else status)
@@ -254,6 +256,8 @@ class Session:
         Raises:
             RuntimeError: more dialogues broke than `max_broken`; it ends with why the last one did.
         """
+        if not isinstance(result, Result):
+            raise TypeError(f"what a rollout brings must be a Result, got {type(result).__name__}")
         if uid not in self._open:
             self._counts["ignored"] += 1
             return False
@@ -395,6 +399,7 @@ class Session:
 def fixed_tickets(bank: Bank, split: Split, num_scenarios: int, strictness: Sequence[float] = GRID) -> list[Ticket]:
     """Each of the first scenarios of a split at each strictness; ValueError where there are fewer."""
     scenarios = bank.scenarios(split)
+    whole("num_scenarios", num_scenarios, least=1)
     if num_scenarios > len(scenarios):
         raise ValueError(f"num_scenarios must be at most the {len(scenarios)} of split {split}, got {num_scenarios}")
     return [

@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from attune_rl.hosts import chat_of, require_version
+
+require_version("trl", "1.16")
+
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
@@ -19,11 +23,9 @@ from transformers.trainer_callback import ExportableState
 from trl import GRPOTrainer
 
 from attune_rl.credit import turn_advantages
-from attune_rl.hosts import chat_of, require_version
 from attune_rl.session import GRID, Episode, Result, Session, Ticket, wait_for
 from simulator.tokens import TokenColumns
 
-require_version("trl", "1.16")
 ANYBODY = "-"
 """Prompt of a training dialogue."""
 
@@ -53,13 +55,14 @@ class Attune(TrainerCallback, ExportableState):
 
     def rollout(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """TRL's `rollout_func`: plays a dialogue for each prompt, all at once, turn by turn."""
-        session, training = self.session, prompts[0][-1]["content"] == ANYBODY
-        if training != trainer.model.training:
-            got = "its prompts in an evaluation" if training else "other prompts in training"
+        session, training = self.session, trainer.model.training
+        names = [str(prompt[-1]["content"]) if isinstance(prompt, list) else "" for prompt in prompts]
+        if not all(name == ANYBODY if training else name.startswith("{") for name in names):
+            got = "other prompts in training" if training else "other prompts in an evaluation"
             raise ValueError(f"train_dataset must be attune.train_dataset(n) and eval_dataset attune.eval_dataset(n), got {got}")
         self._is_training = training
         self._check(trainer)
-        tickets = self._issued(len(prompts), trainer) if training else [Ticket.from_dict(json.loads(p[-1]["content"])) for p in prompts]
+        tickets = self._issued(len(prompts), trainer) if training else [Ticket.from_dict(json.loads(name)) for name in names]
         episodes = [session.episode(ticket) for ticket in tickets]
         columns = self._play(episodes, trainer)
         results = [episode.result() for episode in episodes]
@@ -87,12 +90,10 @@ class Attune(TrainerCallback, ExportableState):
         }
 
     def emotion(self, *, attune_reward: list[Any], attune_dialogue: list[str], log_extra: Any, log_metric: Any, **_: Any) -> list[Any]:
-        """TRL's reward function: the user's last emotion over 100; None where a dialogue broke.
-
-        TRL keeps None out of every baseline where this is the only reward function, and takes it for 0 beside another.
-        """
+        """TRL's reward function: the user's last emotion over 100; None where a dialogue broke, which TRL keeps out of every baseline."""
         log_extra("dialogue", attune_dialogue)
-        for name, value in self.session.metrics().items() if self._is_training else ():
+        broken = {"session/broken": float(sum(reward is None for reward in attune_reward))}
+        for name, value in (self.session.metrics() if self._is_training else broken).items():
             log_metric(name, value)
         return attune_reward
 
@@ -118,6 +119,7 @@ class Attune(TrainerCallback, ExportableState):
                     "the checkpoint must hold a session to go on from, got none; it is saved where Attune is among the callbacks"
                 )
             self.session.load_state_dict(saved["attributes"]["session"])
+            self._told = list(saved["attributes"]["told"])
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         """Tells the teacher of an update, when a batch of dialogues is used up."""
@@ -130,12 +132,16 @@ class Attune(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint of TRL's keeps in its `trainer_state.json`."""
-        return {"args": {}, "attributes": {"session": self.session.state_dict()}}
+        return {"args": {}, "attributes": {"session": self.session.state_dict(), "told": self._told}}
 
     def _check(self, trainer: Any) -> None:
         """Refuses a trainer that does not call back, or whose replies do not end where turns do."""
         if self not in trainer.callback_handler.callbacks:
             raise ValueError("callbacks must hold the Attune whose rollout this is, got none; the teacher would hear of no update")
+        if (num := len(trainer.reward_funcs)) != 1:
+            raise ValueError(
+                f"reward_funcs must be attune.emotion alone, got {num}: beside another TRL takes a broken dialogue for one of reward 0"
+            )
         if self.chat.end_of_turn_id not in trainer.eos_token_ids:
             turn = self.chat.decode_special([self.chat.end_of_turn_id])
             ends = self.chat.decode_special(list(trainer.eos_token_ids))

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from attune_rl.hosts import SYSTEM_PROMPT, require_version
+
+require_version("verifiers", "0.4")
+
 import verifiers.v1 as vf
 from openai import AsyncOpenAI
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.runtimes import ProgramResult
 
-from attune_rl.hosts import SYSTEM_PROMPT, require_version
 from attune_rl.session import GRID, Episode, Ticket, built_in_world, fixed_tickets, user_of_process
 from simulator.scenario import Split
-
-require_version("verifiers", "0.4")
 
 
 class UsersConfig(vf.TasksetConfig):

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from attune_rl.hosts import SYSTEM_PROMPT, chat_of, require_version
+
+require_version("verl", "0.9")
+
 import torch
 import transfer_queue
 from omegaconf import OmegaConf, open_dict
@@ -22,11 +26,9 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.profiler import simple_timer
 
-from attune_rl.hosts import SYSTEM_PROMPT, chat_of, require_version
 from attune_rl.session import Episode, Result, Session, Ticket, built_in_world, user_of_process
 from simulator.tokens import TokenColumns
 
-require_version("verl", "0.9")
 chat_of_process = cache(chat_of)
 STATE = "attune.json"
 """File in a checkpoint."""

@@ -38,6 +38,8 @@ def main() -> int:
         parser.error(f"HOST must be one of {', '.join(HOSTS)}, got {', '.join(sorted(unknown))}")
     if "prime_rl" in names and not os.environ.get("PRIME_RL"):
         parser.error("PRIME_RL must be a checkout of prime-rl, got none; no index has it")
+    if "prime_rl" not in names and len(names) > 1:
+        print("prime-rl is left out: PRIME_RL names no checkout of it", flush=True)
     failed = [name for name in names if not passes(name)]
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)

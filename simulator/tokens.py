@@ -85,7 +85,9 @@ class Chat:
 
     def __init__(self, tokenizer: Any, system_prompt: str = "", *, thinking: bool = False, keep_thoughts: bool | None = None) -> None:
         if not getattr(tokenizer, "is_fast", False) or not tokenizer.chat_template:
-            raise ValueError(f"policy.model must have a fast tokenizer with a chat template, got {tokenizer.name_or_path!r}")
+            raise ValueError(
+                f"policy.model must have a fast tokenizer with a chat template, got {getattr(tokenizer, 'name_or_path', tokenizer)!r}"
+            )
         self._tokenizer = tokenizer
         self._template, self._plain = (Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()) for _ in range(2))
         self._plain.encode_special_tokens = True

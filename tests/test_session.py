@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
+from attune_rl.credit import turn_advantages
 from attune_rl.session import Episode, Result, Session, Ticket, wait_for
 from curriculum.task import Mode
 from simulator.scenario import Split
@@ -63,12 +66,19 @@ def test_siblings_who_say_the_same_hear_the_same_and_earn_the_same():
     )
 
 
-def test_a_ticket_that_crossed_a_process_meets_the_same_user():
+def test_a_ticket_meets_the_same_user_in_another_process():
     session = make_session()
     (task,) = session.propose(1)
-    crossed = Ticket.from_dict(through_json(Ticket.of(task).to_dict()))
-    assert crossed == Ticket.of(task)
-    assert play(session.episode(task), "Hm.") == play(session.episode(crossed), "Hm.")
+    code = """if True:
+        import asyncio, json, sys
+        from attune_rl.session import Episode, Ticket, built_in_world, make_user
+        episode = Episode(make_user("rule"), Ticket.from_dict(json.load(sys.stdin)), built_in_world(), max_turns=2)
+        async def go():
+            return [await episode.open(), await episode.reply("Hm.")]
+        print(json.dumps(asyncio.run(go())))"""
+    ticket = json.dumps(Ticket.of(task).to_dict())
+    done = subprocess.run([sys.executable, "-c", code], input=ticket, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == play(session.episode(task), "Hm.")
 
 
 def test_a_dialogue_has_no_result_before_it_is_over_and_can_be_cut_off():
@@ -100,6 +110,10 @@ def test_a_hosts_mistakes_are_not_the_users():
 def test_a_reward_out_of_range_is_refused_where_it_is_made(reward):
     with pytest.raises(ValueError, match=r"reward must be in \[0, 1\]"):
         result(reward)
+    with pytest.raises(ValueError, match=r"turn_rewards must be finite"):
+        Result(reward=0.5, turn_rewards=(math.nan,))
+    with pytest.raises(ValueError, match=r"a turn's reward must be finite"):
+        turn_advantages([[math.nan, 0.1], [0.2, 0.3]])
     broken = replace(Result(reward=None), reward=0.5)
     assert broken.broke and math.isnan(broken.reward)
 
@@ -113,6 +127,15 @@ def test_a_user_that_breaks_ends_the_dialogue_without_a_reward_and_says_why(from
     assert episode.over and episode.result().broke and math.isnan(episode.result().reward)
     assert "ConnectionError" in episode.result().error
     assert Result.from_dict(through_json(episode.result().to_dict())).broke
+
+
+@pytest.mark.parametrize("brought", [None, 0.5])
+def test_what_is_no_result_is_refused_and_leaves_its_group_as_it_was(brought):
+    session = make_session()
+    (task,) = session.propose(1)
+    with pytest.raises(TypeError, match="what a rollout brings must be a Result"):
+        session.finish(task.uid, brought)
+    assert [session.finish(task.uid, result()) for _ in range(3)] == [False, False, True]
 
 
 def test_evaluation_meets_users_whom_no_teacher_issues():

@@ -22,7 +22,7 @@ from test_session import Broken
 from tiny_policy import save_tiny_policy, tiny_tokenizer
 
 from attune_rl.credit import turn_advantages
-from attune_rl.hosts import require_version
+from attune_rl.hosts import chat_of
 from attune_rl.session import Session
 from policy.algorithms import advantages
 from simulator.dialogue import Outcome
@@ -62,6 +62,7 @@ def stub(attune: Attune, *, training: bool = True, use_vllm: bool = False, room:
         use_vllm=use_vllm,
         callback_handler=SimpleNamespace(callbacks=[attune]),
         eos_token_ids=[end],
+        reward_funcs=[attune.emotion],
         _generate_single_turn=generate,
         said=said,
     )
@@ -98,7 +99,14 @@ def test_evaluation_plays_what_the_prompts_name_and_reaches_no_teacher():
     turned = attune.rollout(prompts[::-1], trainer)
     assert turned["attune_dialogue"] == out["attune_dialogue"][::-1]
     assert attune.session.state_dict() == before
-    for training, these in ((True, prompts), (False, list(attune.train_dataset(3)["prompt"]))):
+    mixed, plain = [*attune.train_dataset(2)["prompt"], prompts[0]], ["hello"] * 3
+    for training, these in (
+        (True, prompts),
+        (False, list(attune.train_dataset(3)["prompt"])),
+        (True, mixed),
+        (True, plain),
+        (False, plain),
+    ):
         with pytest.raises(ValueError, match=r"^train_dataset must be attune\.train_dataset"):
             attune.rollout(these, stub(attune, training=training))
 
@@ -114,6 +122,15 @@ def test_a_dialogue_that_broke_has_no_reward_and_the_others_go_on():
     attune.session.user = Broken(attune.session.user)
     out = attune.rollout(list(attune.train_dataset(3)["prompt"]), stub(attune))
     assert out["attune_reward"] == [None] * 3 and out["attune_credit"] == [[]] * 3
+
+
+def test_an_evaluation_counts_the_dialogues_that_broke():
+    attune, logged = make_attune(), {}
+    attune.session.user = Broken()
+    out = attune.rollout(list(attune.eval_dataset(2, (0.5,))["prompt"]), stub(attune, training=False))
+    columns = {name: out[name] for name in ("attune_reward", "attune_dialogue")}
+    assert attune.emotion(**columns, log_extra=lambda *_: None, log_metric=logged.__setitem__) == [None] * 2
+    assert logged == {"session/broken": 2.0}
 
 
 def test_a_dialogue_that_no_longer_fits_is_cut_off():
@@ -135,6 +152,7 @@ def test_a_trainer_that_does_not_call_back_or_has_another_end_of_turn_is_refused
     for change, says in (
         ({"callback_handler": SimpleNamespace(callbacks=[])}, "callbacks must hold"),
         ({"eos_token_ids": [1]}, "eos_token must be"),
+        ({"reward_funcs": [attune.emotion, len]}, "reward_funcs must be attune.emotion alone, got 2"),
     ):
         with pytest.raises(ValueError, match=says):
             attune.rollout(list(attune.train_dataset(3)["prompt"]), SimpleNamespace(**{**vars(stub(attune)), **change}))
@@ -187,9 +205,12 @@ def test_wrong_settings_of_the_trainer_are_refused():
         attune.on_train_begin(SimpleNamespace(**right), SimpleNamespace(global_step=7, max_steps=9, stateful_callbacks={}), None)
 
 
-def test_another_version_is_refused():
-    with pytest.raises(ImportError, match=r"^trl must be 1\.15\.\* or 0\.29\.\* for this adapter, got 1\.16"):
-        require_version("trl", "1.15", "0.29")
+@pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>assistant\n<think>\n"])
+def test_a_tokenizer_without_a_chat_template_or_with_one_that_thinks_is_refused(template):
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(ValueError, match=r"^the model must have a "):
+        chat_of(tokenizer, "")
 
 
 def test_credit_by_turn_is_that_of_the_core():

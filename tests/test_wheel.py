@@ -12,6 +12,8 @@ import pytest
 
 from requirements.hosts import HOSTS, OURS, ROOT, copy_sources
 
+NEEDED = {"numpy", "scipy", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection", "yaml"}
+"""What setup.cfg requires, with what that requires."""
 NAMES = {"attune_rl", "attune_users.py", "curriculum", "simulator"}
 
 
@@ -34,11 +36,18 @@ def test_it_holds_three_packages_and_a_plugin_that_hide_nobodys_folders(installe
     assert sum(path.stat().st_size for path in installed.rglob("*") if path.is_file()) < 20_000_000
 
 
-def test_the_loop_in_the_readme_runs_there_without_torch(installed: Path, tmp_path: Path) -> None:
+def test_the_loop_in_the_readme_runs_there_with_what_the_wheel_requires_alone(installed: Path, tmp_path: Path) -> None:
     loop = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/my_run.py").write_text("mine = True\n")
-    checks = "import sys\nimport experiments.my_run\nassert experiments.my_run.mine and 'torch' not in sys.modules\n"
+    checks = f"""
+import sys
+import experiments.my_run
+assert experiments.my_run.mine
+files = {{name.partition(".")[0]: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}}
+bought = {{name for name, file in files.items() if "site-packages" in file and {str(installed)!r} not in file and name[0] != "_"}}
+assert bought <= {NEEDED}, bought
+"""
     (tmp_path / "loop.py").write_text(loop + checks)
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)

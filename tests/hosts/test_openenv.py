@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -24,10 +26,17 @@ MAX_SESSIONS = 8
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The address of a server that has room for eight dialogues."""
+    with running("--max-sessions", str(MAX_SESSIONS)) as address:
+        yield address
+
+
+@contextmanager
+def running(*options: str) -> Iterator[str]:
+    """The address of a server with these options."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "attune_rl.openenv", "--port", str(port), "--max-sessions", str(MAX_SESSIONS), "--max-turns", "3"]
+    command = [sys.executable, "-m", "attune_rl.openenv", "--port", str(port), "--max-turns", "3", *options]
     process = subprocess.Popen(command)
     try:
         for _ in range(300):
@@ -94,6 +103,13 @@ def test_bad_settings_and_steps_out_of_turn_are_refused(server):
             env.step({"text": REPLIES[0]})
         with pytest.raises(Exception, match=r"strictness must be in \[0, 1\]"):
             env.reset(strictness=2.0)
+        for settings, says in (
+            ({"strictness": "0.5"}, "strictness must be a number, got '0.5'"),
+            ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+            ({"heldout": "no"}, "heldout must be true or false, got 'no'"),
+        ):
+            with pytest.raises(Exception, match=says):
+                env.reset(**settings)
         with pytest.raises(Exception, match="nowhere"):
             env.reset(scenario_id="nowhere")
         env.reset(seed=3)
@@ -101,6 +117,23 @@ def test_bad_settings_and_steps_out_of_turn_are_refused(server):
             env.step({"text": text})
         with pytest.raises(Exception, match="call reset first"):
             env.step({"text": REPLIES[0]})
+
+
+@pytest.mark.parametrize("path", ["reset", "step"])
+def test_a_request_with_a_huge_body_is_refused(server, path):
+    request = urllib.request.Request(f"{server}/{path}", data=b"[" * 1_000_000, headers={"Content-Type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError, match="413"):
+        urllib.request.urlopen(request, timeout=30)
+    assert play(server)[-1][2]
+
+
+def test_an_idle_session_is_over_although_its_connection_stays():
+    with running("--session-timeout", "1") as server, connect(server) as env:
+        env.reset(seed=1)
+        time.sleep(12.0)
+        with pytest.raises(Exception, match="idle for too long; connect again"):
+            env.step({"text": REPLIES[0]})
+        assert play(server)[-1][2]
 
 
 def test_closing_in_the_middle_harms_nobody(server):

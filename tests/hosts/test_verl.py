@@ -147,9 +147,11 @@ def test_verl_loads_the_adapter_by_itself():
     assert LOADED
 
 
-def test_a_step_of_verls_trainer_reaches_the_teacher_before_its_checkpoint(config, tokenizer, without_updates):
-    trainer, metrics = make_trainer(config, Engine(tokenizer)), {}
+def test_a_step_of_verls_trainer_reaches_the_teacher_before_its_checkpoint(config, tokenizer, without_updates, monkeypatch):
+    trainer, metrics, heard = make_trainer(config, Engine(tokenizer)), {}, []
+    monkeypatch.setattr(adapter.the_session().teacher, "on_update", heard.append)
     batch = trainer.step(metrics, {})
+    assert (heard[0].entropy, heard[0].entropy_sampled) == (1.3, 1.0)
     assert len(batch.keys) == GROUP_SIZE * NUM_GROUPS and {tag["min_global_steps"] for tag in batch.tags} == {3}
     assert metrics["curriculum/outcomes_observed"] == NUM_GROUPS and metrics["curriculum/outstanding"] == 0
     assert metrics["session/dialogues"] == GROUP_SIZE * NUM_GROUPS and metrics["session/missing"] == 0
