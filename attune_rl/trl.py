@@ -124,9 +124,9 @@ class Attune(TrainerCallback, ExportableState):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         """Tells the teacher of an update, when a batch of dialogues is used up."""
         if logs and "entropy" in logs:
-            self._told.append(logs)
+            self._told.append({name: logs[name] for name in ("entropy", "kl") if name in logs})
             if state.global_step % self._updates_per_batch == 0:
-                means = {name: fmean(each[name] for each in self._told) for name in ("entropy", "kl") if name in logs}
+                means = {name: fmean(each[name] for each in self._told) for name in self._told[0]}
                 self.session.updated(state.global_step, **means)
                 self._told = []
 
