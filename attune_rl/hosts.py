@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 SYSTEM_PROMPT = "Somebody tells you of a trouble. Answer in one or two warm, short sentences."
 
 
-def require_version(package: str, *series: str) -> None:
-    """Refuses a host of another series than those that its adapter was tried with, such as 1.16; ImportError in one sentence.
+def require_version(package: str, series: str) -> None:
+    """Refuses a host of another series than that which its adapter was tried with, such as 1.16; ImportError in one sentence.
 
     To be called before the host is imported, whose other versions lack what adapters import.
     """
@@ -20,9 +20,8 @@ def require_version(package: str, *series: str) -> None:
         found = version(package)
     except PackageNotFoundError:
         found = "none"
-    if not any(found == each or found.startswith(f"{each}.") for each in series):
-        wanted = " or ".join(f"{each}.*" for each in series)
-        raise ImportError(f"{package} must be {wanted} for this adapter, got {found}; install that")
+    if not f"{found}.".startswith(f"{series}."):
+        raise ImportError(f"{package} must be {series}.* for this adapter, got {found}; install that")
 
 
 def chat_of(tokenizer: Any, system_prompt: str) -> Chat:

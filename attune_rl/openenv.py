@@ -115,7 +115,7 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
         raise NotImplementedError
 
     def close(self) -> None:
-        """The server took the session for idle; its connection may outlive it."""
+        """Ends the session; where it was idle for too long its connection may outlive it."""
         self._is_closed, self._episode = True, None
 
     @property

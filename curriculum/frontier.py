@@ -217,7 +217,10 @@ class Steering:
     WINDOW: ClassVar[int] = 10
     """Updates at least that a slope is taken over."""
     SPAN: ClassVar[float] = 0.1
-    """Share of the budget at least: noise in H moves the slope over ten of a thousand updates thirty times as much."""
+    """Share of the budget at least: noise in H moves the slope over ten of a thousand updates thirty times as much.
+
+    Half of both is enough at first.
+    """
     SPENT: ClassVar[float] = 0.1
     """Share of its start at which entropy counts as spent."""
     DOUBLED: ClassVar[float] = 2.0

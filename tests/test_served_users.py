@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
 from tiny_policy import save_tiny_policy
 from vllm_environment import has_vllm
 
@@ -24,7 +27,9 @@ from policy.engine.factory import cards, check_capacity, ray_needs
 from policy.files import folder_for_sockets
 from policy.rollout.servers import ModelServers, why_ended
 from policy.rollout.session import ray_session
+from simulator.llm.client import check_endpoints
 from simulator.llm.user import LLMUserConfig
+from simulator.user import first_question
 
 pytest.importorskip("openai")
 needs_vllm = pytest.mark.skipif(not has_vllm(), reason="vLLM is not installed")
@@ -58,12 +63,12 @@ def test_a_server_that_cannot_start_says_why(model, local_ray):
 
 @needs_vllm
 @pytest.mark.engine
-def test_one_command_runs_policy_users_and_learner_and_a_killed_server_comes_back_at_its_address(model, tmp_path):
-    """Takes a minute: Ray, a server and a worker start, and the server again, which is the only one that can answer."""
+def test_one_command_runs_policy_users_and_learner_and_outlives_a_server(model, tmp_path):
+    """Takes a minute: Ray, two servers and a worker start, and one server again."""
     policy = save_tiny_policy(tmp_path / "policy", hidden=64, layers=1)
     settings = {"runs": tmp_path, "name": "a", "policy.model": policy, "policy.engine": "hf", "rollout.max_turns": 2}
-    settings |= {"rollout.max_context": 1000, "budget.steps": 1, "group_size": 2, "evaluation.strictness": "[0.5]"}
-    settings |= {"simulator.kind": "llm", "simulator.serve": model, "simulator.retries": 8}
+    settings |= {"rollout.max_context": 1000, "budget.steps": 2, "evaluation.strictness": "[0.5]", "evaluation.during_scenarios": 2}
+    settings |= {"simulator.kind": "llm", "simulator.serve": model, "simulator.serve_engines": 2, "simulator.retries": 8}
     settings |= {f"simulator.{name}": value for name, value in SENSELESS.items()} | {"simulator.cache": "off"}
     settings |= {"probe.num_dialogues": 0, "evaluation.num_scenarios": 2, "evaluation.listener": "none"}
     command = [sys.executable, "-m", "experiments", "smoke", *(f"{name}={value}" for name, value in settings.items())]
@@ -77,17 +82,43 @@ def test_one_command_runs_policy_users_and_learner_and_a_killed_server_comes_bac
 
     with log.open("w") as output:
         run = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    while not (folder / CONFIG).is_file():  # the run began, so its server answers
+    while not (folder / CONFIG).is_file():  # the run began, so its servers answer
         assert run.poll() is None, log.read_text()
         time.sleep(0.2)
-    (server,) = [each for each in ours() if "policy.serve" in each.info["cmdline"]]
-    server.kill()
+    servers = [each for each in ours() if "policy.serve" in each.info["cmdline"]]
+    assert len(servers) == 2
+    servers[0].kill()
     assert run.wait(400) == 0, log.read_text()
     assert "is restarted: its process ended with code -9" in log.read_text()
     assert {line["error"] for line in read_lines(folder / DIALOGUES)} == {""}
     saved = read_config(folder / CONFIG)["simulator"]
     assert saved["serve"] == saved["model"] == str(model) and len(saved["urls"]) == 1
     assert not psutil.wait_procs(ours(), timeout=20.0)[1]
+
+
+@needs_vllm
+@pytest.mark.engine
+def test_a_killed_server_comes_back_at_its_address(model, local_ray):
+    config = LLMUserConfig(serve=str(model), cache="off", **SENSELESS)
+    servers = ModelServers(config, ClusterConfig(), **PATIENCE)
+    try:
+        assert has_answered(servers.user) and not servers.user.serve
+        os.kill(ray.get(servers.actors[0].pid.remote()), signal.SIGKILL)
+        assert not has_answered(servers.user)
+        deadline = time.monotonic() + 200.0
+        while not has_answered(servers.user):
+            assert time.monotonic() < deadline
+            time.sleep(1.0)
+        assert servers.num_restarts == 1
+    finally:
+        servers.close()
+
+
+def has_answered(user: LLMUserConfig) -> bool:
+    with suppress(ValueError):
+        check_endpoints(user, *first_question(user))
+        return True
+    return False
 
 
 def config_of(model, **changes):

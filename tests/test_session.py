@@ -77,6 +77,7 @@ def test_a_ticket_meets_the_same_user_in_another_process():
             return [await episode.open(), await episode.reply("Hm.")]
         print(json.dumps(asyncio.run(go())))"""
     ticket = json.dumps(Ticket.of(task).to_dict())
+    assert Ticket.from_dict(json.loads(ticket)) == Ticket.of(task)
     done = subprocess.run([sys.executable, "-c", code], input=ticket, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == play(session.episode(task), "Hm.")
 
