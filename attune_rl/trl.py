@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from attune_rl.hosts import chat_of, require_version
+from attune_rl.hosts import require_version
 
 require_version("trl", "1.16")
 
@@ -24,7 +24,7 @@ from trl import GRPOTrainer
 
 from attune_rl.credit import turn_advantages
 from attune_rl.session import GRID, Episode, Result, Session, Ticket, wait_for
-from simulator.tokens import TokenColumns
+from attune_rl.tokens import Completion, TokenEpisode, chat_of
 
 ANYBODY = "-"
 """Prompt of a training dialogue."""
@@ -63,9 +63,9 @@ class Attune(TrainerCallback, ExportableState):
         self._is_training = training
         self._check(trainer)
         tickets = self._issued(len(prompts), trainer) if training else [Ticket.from_dict(json.loads(name)) for name in names]
-        episodes = [session.episode(ticket) for ticket in tickets]
-        columns = self._play(episodes, trainer)
-        results = [episode.result() for episode in episodes]
+        played = [TokenEpisode(session.episode(ticket), self.chat) for ticket in tickets]
+        completions = self._play(played, trainer)
+        results = [each.episode.result() for each in played]
         learned = [ticket.learned and not result.broke for ticket, result in zip(tickets, results, strict=True)]
         credits: list[list[float]] = [[] for _ in results]
         if training:
@@ -79,14 +79,14 @@ class Attune(TrainerCallback, ExportableState):
             size, mine = session.group_size, self._share(len(prompts), trainer)
             credits = [credit for first in range(0, len(turns), size) for credit in turn_advantages(turns[first : first + size])][mine]
         return {
-            "prompt_ids": [ids for ids, _ in columns],
-            "completion_ids": [each.token_ids[len(ids) :] for ids, each in columns],
-            "env_mask": [[int(is_sampled) for is_sampled in each.loss_mask[len(ids) :]] for ids, each in columns],
-            "logprobs": [each.logprobs[len(ids) :] for ids, each in columns] if trainer.use_vllm else None,
+            "prompt_ids": [each.prompt_ids for each in played],
+            "completion_ids": [each.token_ids for each in completions],
+            "env_mask": [each.loss_mask for each in completions],
+            "logprobs": [each.logprobs for each in completions] if trainer.use_vllm else None,
             "attune_reward": [result.reward if is_learned else None for result, is_learned in zip(results, learned, strict=True)],
-            "attune_turns": [each.turn_ids[len(ids) :] for ids, each in columns],
+            "attune_turns": [each.turn_ids for each in completions],
             "attune_credit": credits,
-            "attune_dialogue": [as_text(episode) for episode in episodes],
+            "attune_dialogue": [as_text(each.episode) for each in played],
         }
 
     def emotion(self, *, attune_reward: list[Any], attune_dialogue: list[str], log_extra: Any, log_metric: Any, **_: Any) -> list[Any]:
@@ -158,42 +158,29 @@ class Attune(TrainerCallback, ExportableState):
         tasks = self.session.propose(num_tasks, policy_version=version)
         return [Ticket.of(task) for task in tasks for _ in range(task.group_size)][self._share(num, trainer)]
 
-    def _play(self, episodes: list[Episode], trainer: Any) -> list[tuple[list[int], TokenColumns]]:
-        """Plays the dialogues to their ends; returns the ids of each prompt and the columns, which begin with them."""
-        columns = [TokenColumns(self.chat) for _ in episodes]
-        wait_for(_all(episode.open() for episode in episodes))
-        for each, episode in zip(columns, episodes, strict=True):
-            each.open(episode.dialogue.messages() or [{"role": "user", "content": ""}])
-        prompts, room = [list(each.token_ids) for each in columns], trainer.max_completion_length + 1
+    def _play(self, episodes: list[TokenEpisode], trainer: Any) -> list[Completion]:
+        """Plays the dialogues to their ends, all of them a turn at a time."""
+        wait_for(_all(each.open() for each in episodes))
+        room = trainer.max_completion_length + 1
         while True:
-            for episode, each in zip(episodes, columns, strict=True):
-                if len(each.context) + room > self.max_context and not episode.over:
-                    if not episode.dialogue.num_replies:
-                        raise ValueError(
-                            f"max_context must leave room for a reply of max_completion_length={room - 1} tokens after an opening of "
-                            f"{len(each.context)}, got {self.max_context}"
-                        )
-                    episode.cut_off()
-            going = [number for number, episode in enumerate(episodes) if not episode.over]
+            for each in episodes:
+                if (length := len(each.context)) + room > self.max_context and not each.over:
+                    if not each.episode.dialogue.num_replies:
+                        wanted = f"a reply of max_completion_length={room - 1} tokens after an opening of {length}"
+                        raise ValueError(f"max_context must leave room for {wanted}, got {self.max_context}")
+                    each.episode.cut_off()
+            going = [each for each in episodes if not each.over]
             if not any(gather_object([bool(going)])):  # engines and sharded models want every process at every turn
                 break
             # vLLM on several processes takes each one's replies by its own number of prompts, so that must be the same on all.
             num_idle = len(episodes) - len(going) if trainer.use_vllm else int(not going)
-            asked = [columns[number].context for number in going] + num_idle * [prompts[0]]
+            asked = [each.context for each in going] + num_idle * [episodes[0].prompt_ids]
             said, logprobs = trainer._generate_single_turn(asked, None, {}, num_generations=1)
-            for turn, number in enumerate(going):
-                columns[number].add_reply(list(said[turn]), list(logprobs[turn]) if logprobs else None)
-            end = self.chat.end_of_turn_id
-            words = [(number, self.chat.decode(ids), len(ids), end not in ids[-1:]) for number, ids in zip(going, said, strict=False)]
-            wait_for(_all(episodes[number].reply(text, num_tokens=length, is_cut=is_cut) for number, text, length, is_cut in words))
-            for number in going:
-                if not episodes[number].over:
-                    columns[number].add_answer(episodes[number].dialogue.messages())
-        for prompt, each in zip(prompts, columns, strict=True):
-            if len(each.token_ids) == len(prompt):  # it broke before the first reply, and TRL reads the last token of every completion
-                each.add_reply([self.chat.end_of_turn_id])
-                each.loss_mask[-1] = False
-        return list(zip(prompts, columns, strict=True))
+            replies = zip(going, said, logprobs or [None] * len(said), strict=False)
+            wait_for(_all(each.reply(token_ids, of_tokens) for each, token_ids, of_tokens in replies))
+        # TRL reads the last token of every completion, and a dialogue that broke at once has none.
+        nothing = Completion(token_ids=[self.chat.end_of_turn_id], loss_mask=[0], logprobs=[0.0], turn_ids=[0])
+        return [done if done.token_ids else nothing for done in (each.completion() for each in episodes)]
 
 
 class TurnCreditTrainer(GRPOTrainer):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from attune_rl.hosts import SYSTEM_PROMPT, chat_of, require_version
+from attune_rl.hosts import SYSTEM_PROMPT, require_version
 
 require_version("verl", "0.9")
 
@@ -27,7 +27,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.profiler import simple_timer
 
 from attune_rl.session import Episode, Result, Session, Ticket, built_in_world, user_of_process
-from simulator.tokens import TokenColumns
+from attune_rl.tokens import TokenEpisode, chat_of
 
 chat_of_process = cache(chat_of)
 STATE = "attune.json"
@@ -81,37 +81,32 @@ class AttuneAgentLoop(AgentLoopBase):
         """Plays a row; a user that breaks raises, and verl leaves the rollout out of its group."""
         settings, ticket = Settings.of(self.data_config), Ticket.from_dict(json.loads(row["extra_info"]["ticket"]))
         episode = Episode(user_of_process(settings.user), ticket, built_in_world(), max_turns=settings.max_turns)
-        chat = chat_of_process(self.tokenizer, settings.system_prompt)
-        columns = TokenColumns(chat)
-        heard, has_logprobs, request, fields = await episode.open(), True, uuid4().hex, []
-        timing: dict[str, float] = {}
-        columns.open(episode.dialogue.messages() or [{"role": "user", "content": ""}])
-        start = len(columns.token_ids)
-        room = {"max_tokens": settings.max_new_tokens, "stop_token_ids": [chat.end_of_turn_id]}
-        while heard is not None:
-            if len(columns.token_ids) + settings.max_new_tokens >= start + self.rollout_config.response_length:
+        played = TokenEpisode(episode, chat_of_process(self.tokenizer, settings.system_prompt))
+        has_logprobs, request, fields, timing = True, uuid4().hex, [], dict[str, float]()
+        room = {"max_tokens": settings.max_new_tokens, "stop_token_ids": [played.chat.end_of_turn_id]}
+        await played.open()
+        while not played.over:
+            if len(played.context) + settings.max_new_tokens >= len(played.prompt_ids) + self.rollout_config.response_length:
                 episode.cut_off()
                 break
             with simple_timer("generate_sequences", timing):
-                said = await self.server_manager.generate(request, prompt_ids=columns.context, sampling_params={**sampling_params, **room})
+                sampling = {**sampling_params, **room}
+                said = await self.server_manager.generate(request, prompt_ids=played.context, sampling_params=sampling)
             has_logprobs &= bool(said.log_probs)
             fields.append(said.extra_fields)
-            columns.add_reply(said.token_ids, said.log_probs or None)
-            is_cut = chat.end_of_turn_id not in said.token_ids[-1:]
-            heard = await episode.reply(chat.decode(said.token_ids), num_tokens=len(said.token_ids), is_cut=is_cut)
-            if heard is not None:
-                columns.add_answer(episode.dialogue.messages())
+            await played.reply(said.token_ids, said.log_probs or None)
         result = episode.result()
         if result.broke:
             raise RuntimeError(f"the simulated user broke: {result.error}")
-        logprob = sum(columns.logprobs) if has_logprobs else None
+        done = played.completion()
+        logprob = sum(done.logprobs) if has_logprobs else None
         # verl puts the reward on the last token, where some advantage estimators see it only if that was sampled.
-        end = max(number for number, is_sampled in enumerate(columns.loss_mask, 1) if is_sampled)
+        end = max(number for number, is_sampled in enumerate(done.loss_mask, 1) if is_sampled)
         return AgentLoopOutput(
-            prompt_ids=columns.token_ids[:start],
-            response_ids=columns.token_ids[start:end],
-            response_mask=[int(is_sampled) for is_sampled in columns.loss_mask[start:end]],
-            response_logprobs=columns.logprobs[start:end] if has_logprobs else None,
+            prompt_ids=played.prompt_ids,
+            response_ids=done.token_ids[:end],
+            response_mask=done.loss_mask[:end],
+            response_logprobs=done.logprobs[:end] if has_logprobs else None,
             reward_score=result.reward,
             num_turns=2 * episode.dialogue.num_replies,
             metrics=AgentLoopMetrics(**timing),
@@ -176,6 +171,12 @@ class AttuneTrainer(PPOTrainerSync):
         batch = super().step(metrics, timing_raw)
         tell(the_session(), batch, metrics, self.global_steps, is_mean=self.config.actor_rollout_ref.actor.loss_agg_mode.endswith("-mean"))
         return batch
+
+    def _val_metrics_update(self, *columns: Any, expected_acc_counts: dict[Any, int], **others: Any) -> dict[str, float]:
+        """verl's means of a validation, which leave out the dialogues that failed; and how many did."""
+        scores = super()._val_metrics_update(*columns, expected_acc_counts=expected_acc_counts, **others)
+        _sources, uids = columns[:2]
+        return {**scores, "val-aux/broken": float(sum(expected_acc_counts.values()) - len(uids))}
 
     def _save_checkpoint(self) -> None:
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"

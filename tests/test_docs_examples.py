@@ -78,9 +78,15 @@ def test_the_example_of_tokens_masks_what_was_sampled():
     tokenizer, session = tiny_tokenizer(), Session("uniform", group_size=2, max_turns=2)
     words = tokenizer.encode("what happened with your sister?", add_special_tokens=False)
     play, (task,) = run_example("trainers.md", 0)["play"], session.propose(1)
-    ids, mask, logprobs, turns = asyncio.run(play(session.episode(task), tokenizer, lambda context: (words, [-1.0] * len(words))))
-    sampled = [(token, turn) for token, turn, m in zip(ids, turns, mask, strict=True) if m]
-    assert sampled == [(token, turn) for turn in (0, 1) for token in words] and sum(logprobs) == -len(sampled)
+    episode = session.episode(task)
+    prompt_ids, done = asyncio.run(play(episode, tokenizer, lambda context: (words, [-1.0] * len(words))))
+    sampled = [(token, turn) for token, turn, is_sampled in zip(done.token_ids, done.turn_ids, done.loss_mask, strict=True) if is_sampled]
+    assert sampled == [(token, turn) for turn in (0, 1) for token in words] and sum(done.logprobs) == -len(sampled)
+    # Both replies had no end of turn, which the policy is not blamed for; all else is as the template would have it.
+    assert episode.result().num_cut == 2 and episode.result().num_tokens == len(sampled)
+    said = [{"role": "system", "content": "You are a kind friend."}, *episode.dialogue.messages()[:-1]]  # nobody answers the last words
+    text = tokenizer.apply_chat_template(said, tokenize=False)
+    assert tokenizer.decode([*prompt_ids, *done.token_ids]).strip() == text.strip()
 
 
 def test_the_monitor_runs_inside_another_trainer(capsys):

@@ -22,8 +22,8 @@ from test_session import Broken
 from tiny_policy import save_tiny_policy, tiny_tokenizer
 
 from attune_rl.credit import turn_advantages
-from attune_rl.hosts import chat_of
 from attune_rl.session import Session
+from attune_rl.tokens import chat_of
 from policy.algorithms import advantages
 from simulator.dialogue import Outcome
 

@@ -65,12 +65,23 @@ def provider() -> Iterator[str]:
         server.shutdown()
 
 
+BREAKS = """
+from simulator.rule_user import RuleUser
+
+async def react(self, dialogue, reply):
+    raise ConnectionError("nobody is there")
+
+RuleUser.react = react
+"""
+"""A module of this name is imported by every Python that has its folder on the path."""
+
+
 def evaluate(provider: str, folder: Path, *more: str) -> list[dict]:
     """The traces of `vf-eval` on three tasks, three times each, one an episode."""
     command = [str(Path(sys.executable).parent / "vf-eval"), "attune-users", "-n", "3", "-r", "3", "--no-push", "--no-rich"]
     where = ["--model", "stub", "--client.base-url", provider, "--client.api-key-var", "NO_KEY", "--output-dir", str(folder / "out")]
     runtime = ["--env.agent.runtime.type", "subprocess", "--env.taskset.max-turns", "2"]
-    environment = {**os.environ, "NO_KEY": "none"}
+    environment = {**os.environ, "NO_KEY": "none", "PYTHONPATH": str(folder)}
     done = subprocess.run([*command, *where, *runtime, *more], env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
     episodes = [json.loads(line) for line in next(folder.rglob("traces.jsonl")).read_text().splitlines()]
     assert len(episodes) == 9, done.stdout[-3000:] + done.stderr[-3000:]
@@ -92,3 +103,11 @@ def test_a_provider_error_is_an_error_and_not_the_emotion_at_the_start(provider,
     traces = evaluate(provider, tmp_path)
     assert traces and not any(trace["ok"] for trace in traces)
     assert all(trace["errors"] and "attune" not in trace["info"] and "emotion" not in trace["rewards"] for trace in traces)
+
+
+def test_a_user_that_breaks_is_an_error_of_its_trace_and_no_reward(provider, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(BREAKS)
+    traces = evaluate(provider, tmp_path)
+    assert traces and not any(trace["ok"] for trace in traces)
+    assert all("nobody is there" in str(trace["errors"]) for trace in traces)
+    assert not any("attune" in trace["info"] or "emotion" in trace["rewards"] for trace in traces)

@@ -187,7 +187,13 @@ def test_validation_plays_heldout_users_of_whom_no_teacher_hears(config, tokeniz
     scores = trainer._validate()
     for strictness in (0.1, 0.3, 0.5, 0.7, 0.9):
         assert 0.0 < scores[f"val-core/attune/{strictness}/reward/mean@1"] < 1.0, scores
-    assert adapter.the_session().state_dict() == before
+    assert adapter.the_session().state_dict() == before and scores["val-aux/broken"] == 0
+
+
+def test_a_validation_counts_the_dialogues_that_failed_and_leaves_them_out(config, tokenizer):
+    scores = make_trainer(config, Engine(tokenizer, breaks=True))._validate()
+    assert scores["val-aux/broken"] == 1
+    assert all(0.0 < scores[f"val-core/attune/{strictness}/reward/mean@1"] < 1.0 for strictness in (0.1, 0.3, 0.5, 0.7, 0.9)), scores
 
 
 def test_settings_under_which_the_teacher_would_not_know_are_refused(config, tokenizer):
