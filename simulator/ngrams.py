@@ -1,4 +1,4 @@
-"""How the rule listener hears ordinary English: by a classifier over word n-grams and word vectors, in less than half a millisecond."""
+"""How the rule listener hears ordinary English and Chinese: by a classifier over n-grams and word vectors, in half a millisecond."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from simulator.emotion import meets
 from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
-from simulator.text import FUNCTION_WORDS, as_seen, words_of
+from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, num_words
 from simulator.world import LEXICON, read_toml
 
-WEIGHTS = LEXICON / "ngrams_en.npz"
-"""Made by `python -m simulator.encoder.train --ngrams`."""
 VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
 FEWEST_WORDS = 8
@@ -41,9 +39,15 @@ LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
 """Size of the features that the lexicon hears, and of word vectors, so that the penalty on weights bears less on them."""
 
 
+def weights_file(language: str) -> Path:
+    """Of the classifier of a language, `en` or `zh`; made by `python -m simulator.encoder.train --ngrams`."""
+    return LEXICON / f"ngrams_{language}.npz"
+
+
 def tokens(text: str) -> list[str]:
-    """Words and marks in lower case."""
-    return re.findall(r"[\w']+|[?!.,;:]", as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'"))
+    """Words, Chinese characters and marks, in lower case."""
+    plain = as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'")
+    return re.findall(rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+|[?!.,;:。]", plain)
 
 
 def ngrams(words: Sequence[str]) -> Iterable[str]:
@@ -226,7 +230,7 @@ class NgramClassifier:
         if not answers:
             return by_lexicon
         over = margins(answers, self.thresholds, wanted=meets(dialogue.scenario.family))
-        heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en"))
+        heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en") if moves else ())
         if len(by_lexicon.strategies) > MOST_MOVES:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
@@ -242,7 +246,7 @@ class NgramClassifier:
         """
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = self.split(dialogue, reply)
-        if by_lexicon.echo or not by_lexicon.clarity or len(words_of(rest)) < FEWEST_WORDS:
+        if by_lexicon.echo or not by_lexicon.clarity or num_words(rest) < FEWEST_WORDS:
             return by_lexicon, moves, {}
         of_rest = read_by_rule(rest, dialogue.story, said=dialogue.said(), register=Register.OPEN) if moves else by_lexicon
         features_F = self.features(dialogue, rest, of_rest)
@@ -257,8 +261,9 @@ class NgramClassifier:
     def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:
         """The sentences of a reply that are moves of the built-in world, and the others."""
         story, sentences = dialogue.story, re.findall(r"[^.!?]+[.!?]*", reply)
-        # Users from profiles have no other person, and no moves are made for them.
-        moves = [one for one in sentences if story.other and Moves.clarity(one, story.facts, story.other) == 1.0]
+        # Users from profiles have no other person, and no moves are made for them; nor in Chinese.
+        has_moves = story.other and story.language == "en"
+        moves = [one for one in sentences if has_moves and Moves.clarity(one, story.facts, story.other) == 1.0]
         return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
 
     def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:
@@ -277,14 +282,14 @@ class NgramClassifier:
         np.savez_compressed(path, weights_FQ=self.weights_FQ.astype(np.float16), kept=np.array(json.dumps(kept)))
 
     @classmethod
-    def load(cls, path: Path = WEIGHTS) -> NgramClassifier:
-        """The trained one."""
+    def load(cls, path: Path) -> NgramClassifier:
+        """A trained one."""
         with np.load(path) as file:
             kept = json.loads(str(file["kept"]))
             return cls(WordFeatures(kept["idf"]), file["weights_FQ"].astype(np.float32), kept["thresholds"])
 
 
 @cache
-def shipped() -> NgramClassifier:
+def shipped(language: str) -> NgramClassifier:
     """With the weights that come with the package."""
-    return NgramClassifier.load()
+    return NgramClassifier.load(weights_file(language))

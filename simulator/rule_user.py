@@ -150,13 +150,13 @@ class RuleUser:
         return Reaction(turn=turn, outcome=outcome)
 
     def reading(self, dialogue: Dialogue, reply: str) -> Reading | None:
-        """What the listener understands of a reply; None where the lexicon alone hears: the world's own language, Chinese, the preset."""
+        """What the listener understands of a reply; None where the lexicon alone hears: the world's own language, the preset."""
         if self.listener:
             return self.listener.read(dialogue, reply)
         is_open = self.config.register is not Register.WORLD and self.config.preset is not Preset.SAGE
-        if not is_open or dialogue.scenario.language != "en":
+        if not is_open:
             return None
-        classifier: NgramClassifier = import_module("simulator.ngrams").shipped()
+        classifier: NgramClassifier = import_module("simulator.ngrams").shipped(dialogue.scenario.language)
         return classifier.read(dialogue, reply)
 
     def taken(self, dialogue: Dialogue, reply: str) -> Dialogue:

@@ -43,6 +43,19 @@ def test_ordinary_sentences_are_heard(reply: str, strategy: str):
 
 
 @pytest.mark.parametrize(
+    ("reply", "strategy"),
+    [
+        ("他当时到底怎么跟你说的呀？后来你们又见过面没有？", "question"),
+        ("要不明天你先去找他谈一次，把单子也带上，先问清楚再决定。", "suggestion"),
+        ("这事真不怪你，换了谁都会生气，是他做得太过分了。", "siding"),
+    ],
+)
+def test_ordinary_chinese_is_heard(reply: str, strategy: str):
+    scenario = replace(SCENARIO, language="zh", facts=(), other="", opening="邻居把我的花全拔了，一句话也没说。")
+    assert strategy in USER.reading(USER.begin(scenario, VANILLA, seed=1), reply).strategies
+
+
+@pytest.mark.parametrize(
     "reply", ["Oh, how tragic, a whole letter. Shall I call the newspapers?", "Grow up, nobody cares about your silly drums."]
 )
 def test_mockery_and_contempt_show_no_strategy(reply: str):
@@ -96,9 +109,9 @@ def test_a_fact_that_is_only_named_is_known_as_such():
 
 
 def test_the_weights_survive_their_file(tmp_path):
-    shipped().save(tmp_path / "ngrams.npz")
+    shipped("en").save(tmp_path / "ngrams.npz")
     again = NgramClassifier.load(tmp_path / "ngrams.npz")
-    assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped().thresholds
+    assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped("en").thresholds
 
 
 def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
@@ -124,11 +137,11 @@ def test_in_doubt_no_move_and_no_fact_is_heard():
 def test_a_tenth_of_the_sincere_replies_that_the_classifier_reads_is_in_doubt():
     train = pytest.importorskip("simulator.encoder.train")
     rows = [row for row in train.read(train.REPLIES / "dev.jsonl") if train.is_sincere(row)]
-    answers = [shipped().asked(row.dialogue, row.reply)[-1] for row in rows]
+    answers = [shipped("en").asked(row.dialogue, row.reply)[-1] for row in rows]
     doubts = [one[DOUBT] for one in answers if one]
-    assert train.doubt_threshold(doubts) == shipped().thresholds[DOUBT]
-    assert np.mean(np.array(doubts) >= shipped().thresholds[DOUBT]) == pytest.approx(0.1, abs=0.01)
-    short = shipped().asked(OPENED, "That must hurt.")
+    assert train.doubt_threshold(doubts) == shipped("en").thresholds[DOUBT]
+    assert np.mean(np.array(doubts) >= shipped("en").thresholds[DOUBT]) == pytest.approx(0.1, abs=0.01)
+    short = shipped("en").asked(OPENED, "That must hurt.")
     assert short == (heard("That must hurt."), "", {})
 
 
@@ -141,7 +154,7 @@ def test_a_user_hears_sooner_what_it_wishes_for():
     thresholds = {"praise": 2.0, "siding": 2.0, WANTED: 0.5}
     over = margins({"praise": 1.0, "siding": 1.0}, thresholds, wanted={"praise"})
     assert over == {"praise": 0.5, "siding": -1.0}
-    assert shipped().thresholds[WANTED] < shipped().thresholds["praise"]
+    assert shipped("en").thresholds[WANTED] < shipped("en").thresholds["praise"]
 
 
 def test_word_vectors_put_like_words_together():

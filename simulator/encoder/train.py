@@ -194,8 +194,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     shipped = "replies/train.jsonl, and for the encoder small_model.jsonl"
     parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped})")
-    parser.add_argument("--dev", type=Path, default=REPLIES / "dev.jsonl", help="those on which thresholds are chosen")
-    parser.add_argument("--ngrams", action="store_true", help="make the rule listener's weights instead (a minute)")
+    parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl)")
+    made_instead = "make the rule listener's weights instead, of English or Chinese (a minute)"
+    parser.add_argument("--ngrams", nargs="?", const="en", choices=("en", "zh"), help=made_instead)
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
@@ -205,11 +206,12 @@ def main() -> None:
     if options.vectors:
         word_vectors().save(options.out or ngrams.VECTORS)
         return
-    files = options.train or [REPLIES / "train.jsonl", *([] if options.ngrams else [REPLIES / "small_model.jsonl"])]
-    rows, dev = [row for path in files for row in read(path)], read(options.dev)
+    part = "_zh.jsonl" if options.ngrams == "zh" else ".jsonl"
+    files = options.train or [REPLIES / f"train{part}", *([] if options.ngrams else [REPLIES / "small_model.jsonl"])]
+    rows, dev = [row for path in files for row in read(path)], read(options.dev or REPLIES / f"dev{part}")
     words = WordFeatures(vocabulary([row.reply for row in rows]))
     if options.ngrams:
-        train_ngrams(words, rows, dev).save(options.out or ngrams.WEIGHTS)
+        train_ngrams(words, rows, dev).save(options.out or ngrams.weights_file(options.ngrams))
         return
     hearing = Hearing(base_folder(), words, torch.empty(0), {})
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
