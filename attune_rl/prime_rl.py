@@ -45,6 +45,8 @@ class AttuneSampler(TaskSampler):
         """Takes in a finished group; rollouts that were cancelled count as missing."""
         uid, is_whole = group[0].task.key, False
         for episode in group:
+            if episode.errors and not episode.traces:
+                is_whole = self.session.finish(uid, Result(reward=math.nan, error=str(episode.errors[-1])))
             for trace in episode.traces:
                 if trace.errors:
                     is_whole = self.session.finish(uid, Result(reward=math.nan, error=str(trace.errors[-1])))

@@ -32,6 +32,8 @@ from simulator.world import Bank, load_bank
 T = TypeVar("T")
 GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Strictnesses of an evaluation."""
+FEWEST_DIALOGUES = 20
+"""Of which a share may break, as few say little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +178,7 @@ class Session:
         seed: of all that the teacher leaves to chance.
         bank: scenarios; the built-in world's by default.
         max_staleness: updates after which a task that has not come home is given up.
-        max_broken: share of the dialogues since the last update, of twenty at least, from which broken ones end the run.
+        max_broken: share of an update's dialogues that may break before `finish` raises; of several updates where one has fewer than 20.
         settings: of the teacher, by name.
 
     Raises:
@@ -271,9 +273,10 @@ class Session:
         is_whole = len(results) == task.group_size
         if is_whole:
             self._settle(uid)
-        if result.broke and self._lately["dialogues"] >= 20 and self._lately["broken"] > self._max_broken * self._lately["dialogues"]:
-            lately, why = self._lately, result.error.strip().rpartition("\n")[2] or "no reason was given"
-            raise RuntimeError(f"{lately['broken']} of the last {lately['dialogues']} dialogues broke; the latest because: {why}")
+        num, num_broken = self._lately["dialogues"], self._lately["broken"]
+        if result.broke and num >= FEWEST_DIALOGUES and num_broken > self._max_broken * num:
+            why = result.error.strip().rpartition("\n")[2] or "no reason was given"
+            raise RuntimeError(f"{num_broken} of the last {num} dialogues broke; the latest because: {why}")
         return is_whole
 
     def close(self, uid: str) -> None:
@@ -315,7 +318,9 @@ class Session:
             budget_fraction=min(self._version / self.num_updates, 1.0) if self.num_updates else math.nan,
         )
         self.teacher.on_update(stats)
-        self._rewards, self._lately = [], {"dialogues": 0, "broken": 0}
+        self._rewards = []
+        if self._lately["dialogues"] >= FEWEST_DIALOGUES:
+            self._lately = {"dialogues": 0, "broken": 0}
         stale = [uid for uid, (task, _) in self._open.items() if self._version - task.policy_version > self._max_staleness]
         for uid in stale:
             del self._open[uid]

@@ -23,7 +23,7 @@ from transformers.trainer_callback import ExportableState
 from trl import GRPOTrainer
 
 from attune_rl.credit import turn_advantages
-from attune_rl.session import GRID, Episode, Result, Session, Ticket, wait_for
+from attune_rl.session import GRID, Episode, Session, Ticket, wait_for
 from attune_rl.tokens import Completion, TokenEpisode, chat_of
 
 ANYBODY = "-"
@@ -41,7 +41,7 @@ class Attune(TrainerCallback, ExportableState):
 
     def __init__(self, session: Session, tokenizer: Any, *, system_prompt: str = "", max_context: int = 1024) -> None:
         self.session, self.chat, self.max_context = session, chat_of(tokenizer, system_prompt), max_context
-        self._is_training, self._updates_per_batch = True, 1
+        self._is_training, self._steps_per_batch = True, 1
         self._told: list[dict[str, float]] = []
 
     def train_dataset(self, num: int) -> Dataset:
@@ -69,10 +69,7 @@ class Attune(TrainerCallback, ExportableState):
         learned = [ticket.learned and not result.broke for ticket, result in zip(tickets, results, strict=True)]
         credits: list[list[float]] = [[] for _ in results]
         if training:
-            here = [
-                (ticket.uid, is_learned, result.to_dict()) for ticket, is_learned, result in zip(tickets, learned, results, strict=True)
-            ]
-            everywhere = [(uid, is_learned, Result.from_dict(result)) for uid, is_learned, result in gather_object(here)]
+            everywhere = gather_object([(ticket.uid, *each) for ticket, *each in zip(tickets, learned, results, strict=True)])
             for uid, _, result in everywhere:
                 session.finish(uid, result)
             turns = [result.turn_rewards if is_learned else None for _, is_learned, result in everywhere]
@@ -106,12 +103,14 @@ class Attune(TrainerCallback, ExportableState):
             raise ValueError(
                 f"logging_steps must be 1, with logging_strategy=steps, {got}: TRL says an update's entropy only where it logs"
             )
-        # A batch of dialogues serves several optimiser steps; the teacher hears of it once.
-        self._updates_per_batch = max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1)
+        # A batch of dialogues serves several optimiser steps, which are one update to the teacher. TRL begins with a new one, also where a
+        # checkpoint was written in the middle of one.
+        self._steps_per_batch = max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1)
+        self._told = []
         if not state.global_step and self.session.policy_version:
             got = f"got one that has had {self.session.policy_version} updates"
             raise ValueError(f"the session must be new for a new training, {got}; make another, or resume from a checkpoint")
-        self.session.num_updates = self.session.num_updates or state.max_steps
+        self.session.num_updates = self.session.num_updates or max(state.max_steps // self._steps_per_batch, 1)
         if state.global_step:
             saved = state.stateful_callbacks.get(type(self).__name__)
             if saved is None:
@@ -119,20 +118,22 @@ class Attune(TrainerCallback, ExportableState):
                     "the checkpoint must hold a session to go on from, got none; it is saved where Attune is among the callbacks"
                 )
             self.session.load_state_dict(saved["attributes"]["session"])
-            self._told = list(saved["attributes"]["told"])
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         """Tells the teacher of an update, when a batch of dialogues is used up."""
         if logs and "entropy" in logs:
-            self._told.append({name: logs[name] for name in ("entropy", "kl") if name in logs})
-            if state.global_step % self._updates_per_batch == 0:
-                means = {name: fmean(each[name] for each in self._told) for name in self._told[0]}
-                self.session.updated(state.global_step, **means)
+            self._told.append(logs)
+            if len(self._told) == self._steps_per_batch:
+                # TRL logs an entropy of 0 for a step without any token to learn from.
+                entropies = [each["entropy"] for each in self._told if each["entropy"]]
+                kls = [each["kl"] for each in self._told if "kl" in each]
+                means = {name: fmean(values) for name, values in (("entropy", entropies), ("kl", kls)) if values}
+                self.session.updated(self.session.policy_version + 1, **means)
                 self._told = []
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint of TRL's keeps in its `trainer_state.json`."""
-        return {"args": {}, "attributes": {"session": self.session.state_dict(), "told": self._told}}
+        return {"args": {}, "attributes": {"session": self.session.state_dict()}}
 
     def _check(self, trainer: Any) -> None:
         """Refuses a trainer that does not call back, or whose replies do not end where turns do."""
@@ -154,8 +155,7 @@ class Attune(TrainerCallback, ExportableState):
 
     def _issued(self, num: int, trainer: Any) -> list[Ticket]:
         """This process's share of the next tasks: groups are consecutive rows over all processes."""
-        num_tasks, version = num * trainer.accelerator.num_processes // self.session.group_size, trainer.state.global_step
-        tasks = self.session.propose(num_tasks, policy_version=version)
+        tasks = self.session.propose(num * trainer.accelerator.num_processes // self.session.group_size)
         return [Ticket.of(task) for task in tasks for _ in range(task.group_size)][self._share(num, trainer)]
 
     def _play(self, episodes: list[TokenEpisode], trainer: Any) -> list[Completion]:

@@ -211,7 +211,7 @@ def tell(session: Session, batch: Any, metrics: dict[str, Any], global_steps: in
     session.updated(
         global_steps,
         entropy=metrics.get("actor/entropy") if is_mean else None,
-        entropy_sampled=None if None in logprobs else -sum(logprobs) / num_tokens,
+        entropy_sampled=None if None in logprobs or not num_tokens else -sum(logprobs) / num_tokens,
         kl=metrics.get("actor/kl_loss"),
     )
     metrics.update(session.metrics())

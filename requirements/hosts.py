@@ -15,13 +15,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/trainers.md"
+PATCH = ROOT / "docs/prime_rl_sampler.patch"
 HOSTS = {
+    "alone": ("a loop of your own", []),
     "trl": ("TRL", ["trl==1.16.0", "torch==2.13.*"]),
     "openenv": ("OpenEnv", ["openenv==0.10.0"]),
     "verifiers": ("verifiers", ["verifiers==0.4.0"]),
     "prime_rl": ("prime-rl", ["verifiers==0.4.0"]),
     # verl's own extras bring CUDA or Megatron; of these packages its trainer needs those named here.
-    "verl": ("verl", ["verl==0.9.1", "TransferQueue==0.1.11", "torch", "fastapi", "uvicorn", "pyzmq", "msgspec", "cachetools"]),
+    "verl": (
+        "verl",
+        [
+            "verl==0.9.1",
+            "TransferQueue==0.1.11",
+            "torch==2.13.*",
+            "fastapi==0.165.*",
+            "uvicorn==0.54.*",
+            "pyzmq==27.*",
+            "msgspec==0.23.*",
+            "cachetools==8.*",
+        ],
+    ),
 }
 """By name its title in the page and what is installed, the host first; tests/hosts/ has its tests. No index has prime-rl: PRIME_RL is a
 checkout."""
@@ -51,20 +65,21 @@ def passes(name: str) -> bool:
     title, packages = HOSTS[name]
     with tempfile.TemporaryDirectory(prefix="attune-host-") as place:
         environment, source = Path(place) / "environment", Path(place) / "source"
-        print(f"{title}: installs {packages[0]}", flush=True)
+        print(f"{title}: installs {', '.join(packages[:1]) or 'nothing else'}", flush=True)
         venv.create(environment, with_pip=True)
         copy_sources(source)
         python = environment / "bin/python"
         ours = [source, *([source / "attune_rl/hub"] if name == "verifiers" else [])]
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages, "pytest", *map(str, ours)], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages, "pytest==9.2.*", *map(str, ours)], check=True)
         tests = Path(place) / "tests"
         tests.mkdir()
         shutil.copy(ROOT / "tests/hosts" / f"test_{name}.py", tests)
-        variables = {**os.environ, "PYTHONPATH": f"{os.environ['PRIME_RL']}/src" if name == "prime_rl" else ""}
+        path = patched(Path(os.environ["PRIME_RL"]), Path(place) / "prime_rl") if name == "prime_rl" else ""
+        variables = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run([python, "-m", "pytest", "-q", str(tests)], cwd=place, env=variables, check=False)
     if done.returncode == 0:
         day = datetime.datetime.now(tz=datetime.UTC)
-        note_down(title, f"{packages[0].replace('==', ' ')}, {day.day} {day:%B %Y}")
+        note_down(title, ", ".join([*(name.replace("==", " ") for name in packages[:1]), f"{day.day} {day:%B %Y}"]))
     return done.returncode == 0
 
 
@@ -76,6 +91,15 @@ def copy_sources(folder: Path) -> None:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, folder)
+
+
+def patched(checkout: Path, folder: Path) -> str:
+    """The PYTHONPATH of a copy of prime-rl that takes samplers of ours."""
+    sources = [folder / "src", folder / "packages/prime-rl-configs/src"]
+    for source in sources:
+        shutil.copytree(checkout / source.relative_to(folder), source)
+    subprocess.run(["git", "apply", "--unidiff-zero", PATCH], cwd=folder, check=True)
+    return os.pathsep.join(map(str, sources))
 
 
 def note_down(title: str, last: str) -> None:

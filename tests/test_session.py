@@ -237,6 +237,17 @@ def test_a_run_whose_users_break_ends_and_says_why():
         session.finish(task.uid, broken)
 
 
+def test_a_run_of_small_updates_whose_users_break_ends_too():
+    session = make_session(group_size=19)
+    for step in range(2):
+        (task,) = session.propose(1)
+        for _ in range(19 * (step == 0)):
+            session.finish(task.uid, result(None))
+        session.updated(step + 1)
+    with pytest.raises(RuntimeError, match=r"^20 of the last 20 dialogues broke"):
+        session.finish(task.uid, result(None))
+
+
 def test_a_group_whose_last_rollout_ends_the_run_is_whole():
     session = make_session(group_size=20)
     (task,) = session.propose(1)

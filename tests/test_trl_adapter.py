@@ -189,19 +189,27 @@ def test_wrong_settings_of_the_trainer_are_refused():
     batches = {"steps_per_generation": 4, "num_iterations": 1, "gradient_accumulation_steps": 2}
     right = {"num_generations": 3, "logging_steps": 1, "logging_strategy": "steps", "output_dir": ".", **batches}
     attune.on_train_begin(SimpleNamespace(**right), state, None)
-    assert attune.session.num_updates == 5
+    # A batch is one update, however many steps it serves. TRL logs 0 where every dialogue of a step broke.
+    assert attune.session.num_updates == 2
     heard = []
     attune.session.teacher.on_update = heard.append
-    for step in range(1, 5):
-        attune.on_log(None, SimpleNamespace(global_step=step), None, {"entropy": float(step), "kl": 0.1})
-    assert [(each.policy_version, each.entropy, each.kl) for each in heard] == [(2, 1.5, 0.1), (4, 3.5, 0.1)]  # once a batch
+    for entropy in (1.0, 2.0, 0.0, 3.0):
+        attune.on_log(None, None, None, {"entropy": entropy, "kl": 0.1})
+    assert [(each.policy_version, each.entropy, each.kl) for each in heard] == [(1, 1.5, 0.1), (2, 3.0, 0.1)]
+    # A training that goes on from the middle of a batch begins with a new one.
+    attune.on_log(None, None, None, {"entropy": 9.0})
+    saved = {"Attune": attune.state()}
+    attune.on_train_begin(SimpleNamespace(**right), SimpleNamespace(global_step=5, max_steps=9, stateful_callbacks=saved), None)
+    for entropy in (1.0, 1.0):
+        attune.on_log(None, None, None, {"entropy": entropy})
+    assert (heard[-1].policy_version, heard[-1].entropy) == (3, 1.0)
     for wrong, says in (
         ({"num_generations": 4}, "num_generations must be the session's group_size=3, got 4"),
         ({"logging_steps": 5}, "must be 1"),
     ):
         with pytest.raises(ValueError, match=says):
             attune.on_train_begin(SimpleNamespace(**(right | wrong)), state, None)
-    with pytest.raises(ValueError, match="the session must be new for a new training, got one that has had 4 updates"):
+    with pytest.raises(ValueError, match="the session must be new for a new training, got one that has had 3 updates"):
         attune.on_train_begin(SimpleNamespace(**right), state, None)
     with pytest.raises(ValueError, match="the checkpoint must hold a session to go on from"):
         attune.on_train_begin(SimpleNamespace(**right), SimpleNamespace(global_step=7, max_steps=9, stateful_callbacks={}), None)
@@ -226,6 +234,7 @@ def test_credit_by_turn_is_that_of_the_core():
             row[: len(each or ())] = torch.tensor(each or [])
         valid = torch.tensor([each is not None for each in rewards])
         expected = advantages.turn_advantages(filled, torch.zeros(size, dtype=torch.int64), valid, discount=0.6)
+        rewards = [None if each is None else np.array(each) for each in rewards]
         for ours, theirs in zip(turn_advantages(rewards, discount=0.6), expected, strict=True):
             np.testing.assert_allclose(ours, theirs[: len(ours)], atol=1e-9)
 
@@ -279,12 +288,12 @@ def test_the_script_in_the_readme_trains(trained):
     source = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
     assert len(source.splitlines()) <= 25
     small = source.replace("HuggingFaceTB/SmolLM2-135M-Instruct", str(trained / "model")).replace(
-        "max_steps=3", "max_steps=1, report_to=[], use_cpu=True"
+        "max_steps=3", "max_steps=3, report_to=[], use_cpu=True"
     )
     (trained / "readme.py").write_text(small.replace("max_completion_length=40", "max_completion_length=6"))
     run(trained / "readme.py")
-    counts = state_of(trained / "out/checkpoint-1")["counts"]
-    assert (counts["dialogues"], counts["broken"], counts["missing"], counts["ignored"]) == (8, 0, 0, 0)
+    counts = state_of(trained / "out/checkpoint-3")["counts"]
+    assert (counts["dialogues"], counts["broken"], counts["missing"], counts["ignored"]) == (24, 0, 0, 0)
 
 
 def state_of(checkpoint: Path) -> dict:

@@ -30,12 +30,12 @@ def train(teacher: str, seed: int, out: Path, *, num_batches: int) -> None:
     """Trains and saves the model, the teacher's state and TRL's log."""
     kind, settings = TEACHERS[teacher]
     tokenizer, model = AutoTokenizer.from_pretrained(SHIPPED), AutoModelForCausalLM.from_pretrained(SHIPPED, dtype="float32")
-    user, num_updates = RuleUser(RuleUserConfig(register=Register.WORLD)), num_batches * NUM_MINIBATCHES
-    session = Session(kind, user=user, group_size=GROUP_SIZE, num_updates=num_updates, seed=seed, **settings)
+    user = RuleUser(RuleUserConfig(register=Register.WORLD))
+    session = Session(kind, user=user, group_size=GROUP_SIZE, seed=seed, **settings)
     attune, learner, algorithm = Attune(session, tokenizer, max_context=512), LearnerConfig(), GrpoConfig()
     arguments = GRPOConfig(
         output_dir=str(out),
-        max_steps=num_updates,
+        max_steps=num_batches * NUM_MINIBATCHES,
         per_device_train_batch_size=GROUP_SIZE * GROUPS_PER_STEP // NUM_MINIBATCHES,
         steps_per_generation=NUM_MINIBATCHES,
         num_generations=GROUP_SIZE,

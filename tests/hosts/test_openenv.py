@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import subprocess
 import sys
@@ -31,13 +32,13 @@ def server() -> Iterator[str]:
 
 
 @contextmanager
-def running(*options: str) -> Iterator[str]:
+def running(*options: str, path: str = "") -> Iterator[str]:
     """The address of a server with these options."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "attune_rl.openenv", "--port", str(port), "--max-turns", "3", *options]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
     try:
         for _ in range(300):
             assert process.poll() is None, "the server ended"
@@ -144,3 +145,22 @@ def test_closing_in_the_middle_harms_nobody(server):
             env.step({"text": REPLIES[0]})
         assert not other.step({"text": REPLIES[0]}).done
     assert play(server)[-1][2]
+
+
+BREAKS = """
+from simulator.rule_user import RuleUser
+
+async def react(self, dialogue, reply):
+    raise ConnectionError("nobody is there")
+
+RuleUser.react = react
+"""
+"""A module of the name `sitecustomize` is imported by every Python that has its folder on the path."""
+
+
+def test_a_user_that_breaks_is_an_error_and_no_reward(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(BREAKS)
+    with running(path=str(tmp_path)) as server, connect(server) as env:
+        assert env.reset(seed=1).observation["emotion"] == 40
+        with pytest.raises(Exception, match="the simulated user broke: ConnectionError: nobody is there"):
+            env.step({"text": REPLIES[0]})

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,13 +20,15 @@ SAID = ("That sounds hard. What hurts most about it?", "You did what you could, 
 
 
 class Chat(BaseHTTPRequestHandler):
-    """A model that says one of three things, or whose provider fails."""
+    """A model that says one of three things, or whose provider fails or takes too long."""
 
-    fails = False
+    fails = hangs = False
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         content = SAID[len(body["messages"]) % 3]
+        if self.hangs:
+            time.sleep(15)
         message = {"role": "assistant", "content": content}
         usage = {"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19}
         answer = {"id": "c", "object": "chat.completion", "created": 0, "model": body["model"], "usage": usage}
@@ -58,7 +61,7 @@ class Chat(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def provider() -> Iterator[str]:
-    Chat.fails = False
+    Chat.fails = Chat.hangs = False
     with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -111,3 +114,10 @@ def test_a_user_that_breaks_is_an_error_of_its_trace_and_no_reward(provider, tmp
     assert traces and not any(trace["ok"] for trace in traces)
     assert all("nobody is there" in str(trace["errors"]) for trace in traces)
     assert not any("attune" in trace["info"] or "emotion" in trace["rewards"] for trace in traces)
+
+
+def test_a_provider_that_hangs_is_an_error_and_not_the_emotion_at_the_start(provider, tmp_path):
+    Chat.hangs = True
+    traces = evaluate(provider, tmp_path, "--env.agent.timeout.rollout", "3")
+    assert len(traces) == 9 and not any("attune" in trace["info"] or "emotion" in trace["rewards"] for trace in traces)
+    assert all("did not answer in time" in str(trace["errors"]) for trace in traces)
