@@ -1,4 +1,4 @@
-"""Credit by turn: what each reply of a group did better than its siblings at the same turn."""
+"""Credit by turn: each reply's return relative to the replies at the same turn in its group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def turn_advantages(turn_rewards: Sequence[Sequence[float] | None], *, discount:
         discount: how much of the next turn's reward counts for a reply, and so on.
 
     Returns:
-        One advantage a turn; 0 where no sibling has that turn. As `policy.algorithms.advantages.turn_advantages`.
+        One advantage a turn; 0 where no sibling has that turn. Equal to `policy.algorithms.advantages.turn_advantages`.
     """
     rewards_GK = [() if rewards is None else rewards for rewards in turn_rewards]
     returns_GK = np.full((len(rewards_GK), max(map(len, rewards_GK), default=0)), np.nan)

@@ -8,10 +8,7 @@ SYSTEM_PROMPT = "Somebody tells you of a trouble. Answer in one or two warm, sho
 
 
 def require_version(package: str, series: str) -> None:
-    """Refuses a host of another series than that which its adapter was tried with, such as 1.16; ImportError in one sentence.
-
-    To be called before the host is imported, whose other versions lack what adapters import.
-    """
+    """ImportError unless this version of the host is installed, such as 1.16. Call it before importing the host."""
     try:
         found = version(package)
     except PackageNotFoundError:

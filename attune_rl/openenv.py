@@ -69,9 +69,9 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
         """Begins a dialogue.
 
         Args:
-            seed: decides the user and the way in which it goes; siblings of a group share it. Without one chance decides.
+            seed: decides the user and the course of the dialogue; siblings of a group share it. Random if None.
             strictness: difficulty, 0 to 1.
-            scenario_id: of the user, if the seed shall not decide.
+            scenario_id: the user, in place of the seed's choice.
             heldout: draw the user from those kept for evaluation.
         """
         self._require_open()
@@ -107,11 +107,11 @@ class UserEnvironment(Environment[Reply, UserObservation, State]):
         return heard
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **settings: Any) -> UserObservation:
-        """OpenEnv asks for it and calls `reset_async`."""
+        """Required by the base class; the server calls `reset_async`."""
         raise NotImplementedError
 
     def step(self, action: Reply, timeout_s: float | None = None, **settings: Any) -> UserObservation:
-        """OpenEnv asks for it and calls `step_async`."""
+        """Required by the base class; the server calls `step_async`."""
         raise NotImplementedError
 
     def close(self) -> None:

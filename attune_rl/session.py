@@ -1,6 +1,6 @@
 """A teacher and its users for any trainer: dialogues stepped from outside, and groups whose rollouts come home one by one.
 
-Tasks leave as JSON, replies come in as text, outcomes go to the teacher. Nothing here imports a framework.
+Tickets and results are JSON, for other processes. Nothing here imports a framework.
 """
 
 from __future__ import annotations
@@ -170,14 +170,14 @@ class Session:
     or never), and calls `updated`. The teacher hears of whole groups together: once no task is open, or at the next of these calls.
 
     Args:
-        teacher: its kind, as in `python -m curriculum teachers`.
+        teacher: its kind; `python -m curriculum teachers` lists them.
         user: how the embedded user hears, `rule` or `encoder`, or a simulated user of your own.
         group_size: rollouts a task, at least 2.
         max_turns: replies a dialogue.
-        num_updates: of the whole run, from which the teacher knows how fast entropy may be spent; 0 where there is no end in sight.
+        num_updates: of the whole run, for teachers that pace entropy; 0 if unknown.
         seed: of all that the teacher leaves to chance.
         bank: scenarios; the built-in world's by default.
-        max_staleness: updates after which a task that has not come home is given up.
+        max_staleness: updates after which an unfinished task is given up.
         max_broken: share of an update's dialogues that may break before `finish` raises; of several updates where one has fewer than 20.
         settings: of the teacher, by name.
 
@@ -222,7 +222,7 @@ class Session:
 
     @property
     def policy_version(self) -> int:
-        """The latest that was heard of."""
+        """The highest seen."""
         return self._version
 
     @property
@@ -364,7 +364,7 @@ class Session:
         self._version, self._counts, self._lately = state["version"], dict(state["counts"]), dict(state["lately"])
 
     def require_one_by_one(self) -> None:
-        """Refuses a teacher that a host cannot serve which asks for one task at a time and trains on every group."""
+        """ValueError for teachers that need proposals in batches or groups that are not trained on, which some hosts do not offer."""
         if self.teacher.plans_by_proposal or getattr(self.teacher.config, "robust", False):
             raise ValueError(
                 f"teacher must be one that takes proposals one by one and learns from every group, got {self.teacher.kind!r}, "
@@ -375,7 +375,7 @@ class Session:
         return {"user": self.user_name, "max_turns": self.max_turns}
 
     def _settle(self, uid: str) -> None:
-        """Takes a group for whole."""
+        """Moves a group from the open ones to the whole ones."""
         task, results = self._open.pop(uid)
         self._whole.append((task, results))
         if task.mode is not Mode.UNLEARNED:
@@ -415,7 +415,7 @@ def fixed_tickets(bank: Bank, split: Split, num_scenarios: int, strictness: Sequ
 
 
 def make_user(user: str | UserSimulator) -> UserSimulator:
-    """The embedded user that hears ordinary English by this listener, or the user itself."""
+    """The built-in user with this listener, or the user itself."""
     if not isinstance(user, str):
         return user
     if user not in (ListenerKind.RULE, ListenerKind.ENCODER):

@@ -48,7 +48,7 @@ class Settings:
     max_new_tokens: int = 64
     """Of a reply."""
     num_updates: int = 0
-    """Of the whole run, from which the teacher knows how fast entropy may be spent."""
+    """Of the whole run, for teachers that pace entropy; `trainer.total_training_steps` if 0."""
     num_heldout: int = 24
     """Scenarios of a validation, each at five strictnesses."""
     seed: int = 0
@@ -121,7 +121,7 @@ class AttuneAgentLoop(AgentLoopBase):
 
 
 class AttuneTasks(Dataset[dict[str, Any]]):
-    """Rows: a task of the teacher, made when it is asked for, or with `heldout` for its files those of a validation."""
+    """Rows: a task of the teacher, proposed when it is asked for; with `heldout` as its files the fixed dialogues of a validation."""
 
     def __init__(self, data_files: Any, tokenizer: Any, processor: Any, config: Any, max_samples: int = -1) -> None:
         if config.get("dataloader_num_workers", 8) or config.get("shuffle", True):
