@@ -52,7 +52,7 @@ class TokenEpisode:
         )
 
     async def open(self) -> None:
-        """The user's first words; a user that breaks here leaves an empty prompt, so that the row can be padded."""
+        """The user's first words; where the user breaks, the prompt is that of an empty message."""
         await self.episode.open()
         self._columns.open(self.episode.dialogue.messages() or [{"role": "user", "content": ""}])
         self.prompt_ids = list(self._columns.token_ids)

@@ -62,6 +62,8 @@ class Attune(TrainerCallback, ExportableState):
             raise ValueError(f"train_dataset must be attune.train_dataset(n) and eval_dataset attune.eval_dataset(n), got {got}")
         self._is_training = training
         self._check(trainer)
+        if training:
+            self._told = []  # a new batch, also where training goes on from the middle of one
         tickets = self._issued(len(prompts), trainer) if training else [Ticket.from_dict(json.loads(name)) for name in names]
         played = [TokenEpisode(session.episode(ticket), self.chat) for ticket in tickets]
         completions = self._play(played, trainer)
@@ -103,10 +105,8 @@ class Attune(TrainerCallback, ExportableState):
             raise ValueError(
                 f"logging_steps must be 1, with logging_strategy=steps, {got}: TRL says an update's entropy only where it logs"
             )
-        # A batch of dialogues serves several optimiser steps, which are one update to the teacher. TRL begins with a new one, also where a
-        # checkpoint was written in the middle of one.
+        # A batch of dialogues serves several optimiser steps, which are one update to the teacher.
         self._steps_per_batch = max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1)
-        self._told = []
         if not state.global_step and self.session.policy_version:
             got = f"got one that has had {self.session.policy_version} updates"
             raise ValueError(f"the session must be new for a new training, {got}; make another, or resume from a checkpoint")
@@ -125,8 +125,8 @@ class Attune(TrainerCallback, ExportableState):
             self._told.append(logs)
             if len(self._told) == self._steps_per_batch:
                 # TRL logs an entropy of 0 for a step without any token to learn from.
-                entropies = [each["entropy"] for each in self._told if each["entropy"]]
-                kls = [each["kl"] for each in self._told if "kl" in each]
+                learned = [each for each in self._told if each["entropy"]]
+                entropies, kls = ([each[name] for each in learned if each.get(name) is not None] for name in ("entropy", "kl"))
                 means = {name: fmean(values) for name, values in (("entropy", entropies), ("kl", kls)) if values}
                 self.session.updated(self.session.policy_version + 1, **means)
                 self._told = []

@@ -78,8 +78,10 @@ class AttuneEnv(vf.SingleAgentEnv):
             while heard is not None:
                 segment = await interaction.turn(heard)
                 if segment.terminated:  # a limit was reached or the model broke; the trace says which
-                    if interaction.trace.is_timeout or not (interaction.trace.errors or episode.dialogue.num_replies):
-                        raise TimeoutError("the model did not answer in time, or not at all")
+                    if interaction.trace.is_timeout:
+                        raise TimeoutError("the model did not answer in time")
+                    if not (interaction.trace.errors or episode.dialogue.num_replies):
+                        raise RuntimeError("a limit was reached before the first reply")
                     episode.cut_off()
                     break
                 heard = await episode.reply(segment.last_reply)

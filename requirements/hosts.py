@@ -98,7 +98,9 @@ def patched(checkout: Path, folder: Path) -> str:
     sources = [folder / "src", folder / "packages/prime-rl-configs/src"]
     for source in sources:
         shutil.copytree(checkout / source.relative_to(folder), source)
-    subprocess.run(["git", "apply", "--unidiff-zero", PATCH], cwd=folder, check=True)
+    # In a repository of somebody's around it git would skip the patch in silence.
+    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    subprocess.run(["git", "apply", "--unidiff-zero", PATCH], cwd=folder, env=alone, check=True)
     return os.pathsep.join(map(str, sources))
 
 

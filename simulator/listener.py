@@ -46,7 +46,7 @@ class ListenerKind(StrEnum):
     """How an embedded user understands a reply."""
 
     RULE = "rule"
-    """By the patterns of a lexicon, in English also by word n-grams and vectors: under half a millisecond, the same on every machine."""
+    """By the patterns of a lexicon, n-grams and English word vectors: about half a millisecond, the same on every machine."""
     ENCODER = "encoder"
     """By a small network that was tuned on labelled replies: milliseconds, English only."""
     MODEL = "model"
@@ -110,7 +110,7 @@ def parse(
 
 
 def read_by_rule(reply: str, scenario: Scenario, *, said: Sequence[str] = (), register: Register = Register.OPEN) -> Reading:
-    """What the patterns of the lexicon find in a reply; users who hear ordinary English add `simulator.ngrams`.
+    """What the patterns of the lexicon find in a reply; users who hear ordinary language add `simulator.ngrams`.
 
     A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. In ordinary
     language a salad of the user's words makes no sense, and there are words for contempt.

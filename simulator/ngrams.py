@@ -20,7 +20,7 @@ from simulator.emotion import meets
 from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
-from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, num_words
+from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, language_of, num_words, words_of
 from simulator.world import LEXICON, read_toml
 
 VECTORS = LEXICON / "vectors_en.npz"
@@ -40,14 +40,15 @@ LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
 
 
 def weights_file(language: str) -> Path:
-    """Of the classifier of a language, `en` or `zh`; made by `python -m simulator.encoder.train --ngrams`."""
+    """Of the classifier of a language, `en` or `zh`; made by `python -m simulator.encoder.train --ngrams LANGUAGE`."""
     return LEXICON / f"ngrams_{language}.npz"
 
 
 def tokens(text: str) -> list[str]:
-    """Words, Chinese characters and marks, in lower case."""
+    """Words, or in Chinese characters, and marks, in lower case."""
     plain = as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'")
-    return re.findall(rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+|[?!.,;:。]", plain)
+    one = rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+" if language_of(plain) == "zh" else r"[\w']+"
+    return re.findall(rf"{one}|[?!.,;:。]", plain)
 
 
 def ngrams(words: Sequence[str]) -> Iterable[str]:
@@ -214,7 +215,7 @@ def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequ
 
 
 class NgramClassifier:
-    """Logistic regressions, one a question, over word n-grams and vectors, what the lexicon hears, and the share of the user's own words.
+    """Logistic regressions, one a question, over n-grams, word vectors, what the lexicon hears, and the share of the user's own words.
 
     Args:
         weights_FQ: a column a question.
@@ -246,7 +247,8 @@ class NgramClassifier:
         """
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = self.split(dialogue, reply)
-        if by_lexicon.echo or not by_lexicon.clarity or num_words(rest) < FEWEST_WORDS:
+        length = num_words(rest) if dialogue.story.language == "zh" else len(words_of(rest))
+        if by_lexicon.echo or not by_lexicon.clarity or length < FEWEST_WORDS:
             return by_lexicon, moves, {}
         of_rest = read_by_rule(rest, dialogue.story, said=dialogue.said(), register=Register.OPEN) if moves else by_lexicon
         features_F = self.features(dialogue, rest, of_rest)

@@ -200,6 +200,7 @@ def test_wrong_settings_of_the_trainer_are_refused():
     attune.on_log(None, None, None, {"entropy": 9.0})
     saved = {"Attune": attune.state()}
     attune.on_train_begin(SimpleNamespace(**right), SimpleNamespace(global_step=5, max_steps=9, stateful_callbacks=saved), None)
+    attune.rollout(list(attune.train_dataset(6)["prompt"]), stub(attune))
     for entropy in (1.0, 1.0):
         attune.on_log(None, None, None, {"entropy": entropy})
     assert (heard[-1].policy_version, heard[-1].entropy) == (3, 1.0)

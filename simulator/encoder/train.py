@@ -193,8 +193,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8, help="passes over the replies (default 8)")
     parser.add_argument("--seed", type=int, default=0)
     shipped = "replies/train.jsonl, and for the encoder small_model.jsonl"
-    parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped})")
-    parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl)")
+    parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped}; for Chinese train_zh.jsonl)")
+    parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl, or dev_zh.jsonl)")
     made_instead = "make the rule listener's weights instead, of English or Chinese (a minute)"
     parser.add_argument("--ngrams", nargs="?", const="en", choices=("en", "zh"), help=made_instead)
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
