@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -143,7 +144,10 @@ def reachable_user(stack: ExitStack, config: ExperimentConfig) -> Any:
         restart_window_s=rollout.restart_window_s,
     )
     stack.callback(servers.close)
-    check_servers(servers.user)
+    try:
+        check_servers(servers.user)
+    except ValueError as error:  # it names settings that the run has filled in
+        raise ValueError(re.sub(r"simulator\.(urls|model)\b", "simulator.serve", str(error))) from None
     return servers.user
 
 

@@ -92,8 +92,8 @@ def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
     before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy")
     if not before or not needing:
         return
-    from experiments.agents.agent import fingerprint
     from experiments.build import model_folder
+    from policy.files import fingerprint
 
     if (now := fingerprint(model_folder(config))) != before:
         raise ConfigError(
@@ -109,7 +109,11 @@ def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
             path = setting(to_plain(config), name, "")
             got = f"others in {path} (contents {now[key]})" if now.get(key) else f"{path!r}, which cannot be read"
             return f"{name} must hold the users that the run began with (contents {before[key]}), got {got}; bring the first file back"
-    for key, name in (("prompts_hash", "the prompts of the LLM user"), ("numbers_hash", "the numbers of simulator.preset=sage")):
+    for key, name in (
+        ("prompts_hash", "the prompts of the LLM user"),
+        ("numbers_hash", "the numbers of simulator.preset=sage"),
+        ("listener_hash", "the questions of simulator.listener=model"),
+    ):
         if before.get(key) and key in now and now[key] != before[key]:
             return f"{name} must be those that the run began with ({before[key]}), got others ({now[key]}); start a new run"
     return ""

@@ -11,9 +11,9 @@ from typing import Any
 from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, METRICS, PROVENANCE, TEACHER, digest_of_tasks, read_config, read_lines
 from analysis.text import way_covered, with_interval
 from analysis.transcripts import MOST_CUT_SHORT
-from experiments.agents.agent import fingerprint
 from experiments.config import ExperimentConfig, overrides_of, to_yaml
 from experiments.evaluation import mean, start_and_end
+from policy.files import fingerprint
 from policy.versions import versions
 from simulator.settings import setting
 from simulator.user import contents_of

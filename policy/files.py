@@ -1,9 +1,10 @@
-"""Files of the policy: temporary folders that do not outlive their process, writing that survives a power cut, safetensors headers."""
+"""Files of the policy: temporary folders that do not outlive their process, writing that survives a power cut, a model's weights."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -148,3 +149,21 @@ def headers(model_folder: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"policy.model must hold safetensors files that can be read, got {str(model_folder)!r}: {error}") from error
     found.pop("__metadata__", None)
     return found
+
+
+def weights_of(folder: Path) -> Iterator[Path]:
+    """The files of a model's weights, in order."""
+    yield from sorted(path for pattern in ("*.safetensors", "pytorch_model*.bin") for path in folder.glob(pattern))
+
+
+def fingerprint(folder: Path) -> str:
+    """16 hex digits over a model's config.json and the name, size and both ends (1 MiB) of each file of weights: training moves all."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in weights_of(folder):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(2**20))
+            file.seek(max(0, size - 2**20))
+            digest.update(file.read(2**20))
+    return digest.hexdigest()[:16]

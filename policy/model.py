@@ -21,17 +21,13 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
 from policy.config import EngineDtype
+from policy.files import weights_of
 from policy.smollm2 import HUB_ID, SMOLLM2, from_package, made_folder
 from simulator.files import is_lfs_pointer
 from simulator.llm.config import EndpointConfig
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is asked for on the Hub, and no code of a model's own is run, nor asked about on the terminal."""
-
-
-def weights_of(folder: Path) -> Iterator[Path]:
-    """The files of a model's weights, in order."""
-    yield from sorted(path for pattern in ("*.safetensors", "pytorch_model*.bin") for path in folder.glob(pattern))
 
 
 def check_gguf(folder: Path, *, called: str = "policy.model") -> None:

@@ -39,7 +39,7 @@ class Ranks:
             device: the process's own.
         """
         if device != "cpu":
-            torch.cuda.set_device(device)
+            torch.cuda.set_device(torch.device(device).index or 0)  # which `cuda` alone does not say
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ[variable] = "lo"
         backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() and torch.cuda.is_available() else "gloo"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 from policy.process import end_with_parent
@@ -16,7 +17,11 @@ def main() -> None:
     from policy.model import find_model
 
     model, *options = sys.argv[1:]
-    serve(find_model(model), options)
+    try:
+        folder = find_model(model)
+    except ValueError as error:
+        raise ValueError(f"{str(error).replace('policy.model', 'simulator.serve')}, on {socket.gethostname()}") from None
+    serve(folder, options)
 
 
 if __name__ == "__main__":

@@ -203,6 +203,8 @@ def hear_file(options: argparse.Namespace) -> int:
                 finals.append(dialogue.emotion)
                 dialogues.append(partial(rehear, dialogue, user))
             else:
+                if not isinstance(record["replies"], list):
+                    raise TypeError(f"replies that are no list: {record['replies']!r}")
                 replies = [text_of(reply) for reply in record["replies"]]
                 finals.append(None)
                 dialogues.append(partial(play_replies, user, scenario, difficulty, replies, seed=options.seed))

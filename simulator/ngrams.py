@@ -20,7 +20,7 @@ from simulator.emotion import meets
 from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
-from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, language_of, num_words, words_of
+from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, num_words, words_of
 from simulator.world import LEXICON, read_toml
 
 VECTORS = LEXICON / "vectors_en.npz"
@@ -35,6 +35,8 @@ fact and no tie to earlier turns is heard. Wanted are the strategies that meet t
 """
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
+MOST_MARKS = 3
+"""Question or exclamation marks that count, as no reply of the training part shows what more would mean."""
 LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
 """Size of the features that the lexicon hears, and of word vectors, so that the penalty on weights bears less on them."""
 
@@ -44,10 +46,10 @@ def weights_file(language: str) -> Path:
     return LEXICON / f"ngrams_{language}.npz"
 
 
-def tokens(text: str) -> list[str]:
-    """Words, or in Chinese characters, and marks, in lower case."""
-    plain = as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'")
-    one = rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+" if language_of(plain) == "zh" else r"[\w']+"
+def tokens(text: str, language: str = "en") -> list[str]:
+    """Words, in Chinese each character, and marks, in lower case; question and exclamation marks in a row are one."""
+    plain = re.sub(r"([?!])(?:\s*[?!])+", r"\1", as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'"))
+    one = rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+" if language == "zh" else r"[\w']+"
     return re.findall(rf"{one}|[?!.,;:。]", plain)
 
 
@@ -58,9 +60,9 @@ def ngrams(words: Sequence[str]) -> Iterable[str]:
     yield from map(" ".join, zip(words, words[1:], words[2:], strict=False))
 
 
-def vocabulary(replies: Sequence[str], at_least: int = 3) -> dict[str, float]:
+def vocabulary(replies: Sequence[str], language: str = "en", at_least: int = 3) -> dict[str, float]:
     """Inverse document frequency, 1 + ln((1 + N) / (1 + n)), of each n-gram that so many of the replies have."""
-    counts = Counter(gram for reply in replies for gram in set(ngrams(tokens(reply))))
+    counts = Counter(gram for reply in replies for gram in set(ngrams(tokens(reply, language))))
     known = sorted(gram for gram, n in counts.items() if n >= at_least)
     return {gram: 1.0 + math.log((1 + len(replies)) / (1 + counts[gram])) for gram in known}
 
@@ -74,8 +76,8 @@ class WordFeatures:
 
     NUM_NUMBERS = 7
 
-    def __init__(self, known: dict[str, float]) -> None:
-        self.known = known
+    def __init__(self, known: dict[str, float], language: str = "en") -> None:
+        self.known, self.language = known, language
         self.place = {gram: k for k, gram in enumerate(known)}
 
     def __len__(self) -> int:
@@ -86,20 +88,20 @@ class WordFeatures:
         Args:
             turns: of the user before the reply, the first one first.
         """
-        words = tokens(reply)
+        words = tokens(reply, self.language)
         features_F = np.zeros(len(self), dtype=np.float32)
         for gram, count in Counter(ngrams(words)).items():
             if gram in self.place:
                 features_F[self.place[gram]] = (1.0 + math.log(count)) * self.known[gram]
         features_F /= max(float(np.linalg.norm(features_F)), 1e-9)
         content = [word for word in words if word not in FUNCTION_WORDS and word[0].isalnum()]
-        theirs, latest = (set(tokens(text)) - FUNCTION_WORDS for text in (" ".join(turns), turns[-1]))
+        theirs, latest = (set(tokens(text, self.language)) - FUNCTION_WORDS for text in (" ".join(turns), turns[-1]))
         features_F[-self.NUM_NUMBERS :] = (
             math.log1p(len(words)) / 4.0,
             sum(word in theirs for word in content) / (len(content) + 1),
             sum(word in latest for word in content) / (len(content) + 1),
-            words.count("?") / 2.0,
-            words.count("!") / 2.0,
+            min(words.count("?"), MOST_MARKS) / 2.0,
+            min(words.count("!"), MOST_MARKS) / 2.0,
             min(len(turns), 4) / 4.0,
             float(words[-1:] == ["?"]),
         )
@@ -284,14 +286,14 @@ class NgramClassifier:
         np.savez_compressed(path, weights_FQ=self.weights_FQ.astype(np.float16), kept=np.array(json.dumps(kept)))
 
     @classmethod
-    def load(cls, path: Path) -> NgramClassifier:
+    def load(cls, path: Path, language: str = "en") -> NgramClassifier:
         """A trained one."""
         with np.load(path) as file:
             kept = json.loads(str(file["kept"]))
-            return cls(WordFeatures(kept["idf"]), file["weights_FQ"].astype(np.float32), kept["thresholds"])
+            return cls(WordFeatures(kept["idf"], language), file["weights_FQ"].astype(np.float32), kept["thresholds"])
 
 
 @cache
 def shipped(language: str) -> NgramClassifier:
     """With the weights that come with the package."""
-    return NgramClassifier.load(weights_file(language))
+    return NgramClassifier.load(weights_file(language), language)

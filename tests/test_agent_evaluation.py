@@ -23,12 +23,13 @@ from analysis.transcripts import write_transcripts
 from experiments.__main__ import main
 from experiments.agents import evaluate as command
 from experiments.agents import players
-from experiments.agents.agent import find_agent, fingerprint
+from experiments.agents.agent import find_agent
 from experiments.agents.evaluate import check_same_evaluation
 from experiments.agents.players import PATIENCE, run_all
 from experiments.errors import ConfigError
 from experiments.run_lock import only_writer
 from experiments.tasks import grid_tasks, spread
+from policy.files import fingerprint
 from simulator.llm.prompts import prompts_hash
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage.formats import profile_of, write_records

@@ -58,7 +58,11 @@ def test_a_model_hears_and_the_rule_feels():
     [
         {**HEARD, "strategies": ["hugging"]},
         {**HEARD, "taken_up": [2]},
+        {**HEARD, "taken_up": [1.0]},
+        {**HEARD, "taken_up": [True]},
         {**HEARD, "sense": "most"},
+        {**HEARD, "sense": ["all"]},
+        {**HEARD, "tone": {"plain": True}},
         {**HEARD, "comes_back": None},
         {**HEARD, "strategies": "suggestion"},
     ],
@@ -84,8 +88,12 @@ def test_a_long_reply_is_read_in_part():
     pytest.importorskip("openai")
     with serving(FakeEndpoint(always=answer(**HEARD))) as server:
         user = listened_by(server)
-        asyncio.run(user.react(user.begin(SCENARIO, VANILLA, seed=1), "no " * 20_000))
-    assert len(server.requests[0]["messages"][1]["content"]) < 4000
+        dialogue = user.begin(SCENARIO, VANILLA, seed=1)
+        answered = asyncio.run(user.react(dialogue, "no " * 20_000)).turn
+        asyncio.run(user.react(dialogue.then(Turn(speaker=Speaker.AGENT, text="no " * 20_000), answered), REPLY))
+    assert [len(request["messages"][1]["content"]) < limit for request, limit in zip(server.requests, (4000, 8000), strict=True)] == [
+        True
+    ] * 2
 
 
 def test_mockery_heard_by_a_model_costs_as_much_as_contempt():

@@ -64,10 +64,29 @@ def test_mockery_and_contempt_show_no_strategy(reply: str):
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "🙂🙂", "Hm day, ink yes care of sorry the what.", "a" * 50_000, "ok " * 20_000, "Gracias por contarme todo esto."]
+    "reply",
+    [
+        "",
+        "🙂🙂",
+        "Hm day, ink yes care of sorry the what.",
+        "a" * 50_000,
+        "ok " * 20_000,
+        "Gracias por contarme todo esto.",
+        "?!" * 20_000,
+    ],
 )
 def test_what_makes_no_sense_never_pleases(reply: str):
     assert USER.answer(OPENED, reply).turn.change <= 0
+
+
+@pytest.mark.parametrize(
+    "words", ["Green ladders borrow the seven oceans while my spoon was singing", "I am so sorry, that sounds really hard"]
+)
+def test_many_marks_say_no_more_than_one(words: str):
+    for one, *more in (("?", "???", "?!?!", " ? ? ? ?", "?" * 2900), ("!", "!!!!!!", "! ! !", "!" * 2900)):
+        assert {heard(words + marks) for marks in more} == {heard(words + one)}
+    spread = USER.answer(OPENED, "? ".join(words.split()))
+    assert isinstance(spread.turn.reading, Reading)
 
 
 def test_moves_of_the_world_are_heard_by_the_lexicon_also_beside_other_sentences():

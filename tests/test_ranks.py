@@ -214,6 +214,15 @@ def test_a_step_that_is_not_finite_on_one_rank_is_skipped_on_all_and_names_the_r
         assert torch.equal(found["token mean"]["after"], found["token mean"]["third"])
 
 
+@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:3", 3)])
+def test_a_rank_takes_the_card_of_its_device(device: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    Ranks.join(0, 1, tmp_path / "meeting", device=device)
+    torch.distributed.destroy_process_group()
+    assert taken == [number]
+
+
 # In Ray -------------------------------------------------------------------------------------------------------------------------------
 
 

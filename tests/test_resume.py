@@ -20,7 +20,6 @@ from tiny_policy import save_tiny_policy
 
 from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, EVALUATION, METRICS, TEACHER, digest_of_tasks, read_lines
 from experiments.__main__ import main
-from experiments.agents.agent import fingerprint
 from experiments.callbacks import CALLBACKS, Callback
 from experiments.config import load, load_saved, to_plain, to_yaml
 from experiments.errors import ConfigError
@@ -30,6 +29,7 @@ from experiments.resume import check_initial_weights, check_records, check_resum
 from experiments.run_folder import settings_text
 from experiments.run_lock import begin, check_no_writer, only_writer
 from policy.checkpoint import save_checkpoint
+from policy.files import fingerprint
 from simulator import user as users
 from simulator.version import world_name
 
@@ -196,6 +196,16 @@ def test_a_file_that_is_gone_is_asked_for_and_one_that_moved_is_taken(refused, b
     [
         ("numbers_hash", ["simulator.preset=sage"], "simulator.preset=sage"),
         ("prompts_hash", ["simulator.kind=llm", "simulator.urls=[http://127.0.0.1:9]", "simulator.model=m"], "prompts"),
+        (
+            "listener_hash",
+            [
+                "simulator.listener=model",
+                "simulator.register=open",
+                "simulator.server.urls=[http://127.0.0.1:9]",
+                "simulator.server.model=m",
+            ],
+            "simulator.listener=model",
+        ),
     ],
 )
 def test_edited_prompts_and_numbers_of_the_preset_are_other_users(key, words, named):

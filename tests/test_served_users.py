@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from experiments.sweep_plan import load_sweep
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.engine.factory import cards, check_capacity, ray_needs
 from policy.files import folder_for_sockets
-from policy.rollout.servers import ModelServers, why_ended
+from policy.rollout.servers import ModelServers, why_ended, with_weights_in_name
 from policy.rollout.session import ray_session
 from simulator.llm.client import check_endpoints
 from simulator.llm.user import LLMUserConfig
@@ -59,6 +60,22 @@ def test_a_server_that_cannot_start_says_why(model, local_ray):
         ValueError, match=r"^simulator\.serve must be a model that vLLM serves with these settings, got .*max_model_len \(100000\)"
     ):
         ModelServers(config, ClusterConfig(), **PATIENCE)
+
+
+@pytest.mark.engine
+def test_a_machine_with_other_packages_is_refused_by_name(model, local_ray, monkeypatch):
+    monkeypatch.setattr("policy.rollout.servers.to_compare", lambda: {"ray": "0.0.1"})
+    with pytest.raises(ValueError, match=r"must be able to start: every machine with an engine must have .*got ray .* and not 0\.0\.1 on"):
+        ModelServers(LLMUserConfig(serve=str(model)), ClusterConfig(address="auto"), **PATIENCE)
+
+
+def test_other_weights_in_the_same_folder_are_another_model_to_the_cache(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "user")
+    before = with_weights_in_name(LLMUserConfig(serve=str(folder), model="user"))
+    save_tiny_policy(folder, hidden=32, layers=1, positions=8192)
+    after = with_weights_in_name(LLMUserConfig(serve=str(folder), model="user"))
+    assert before.model.startswith("user-") and before.model != after.model
+    assert with_weights_in_name(LLMUserConfig(serve="org/model")).model == "org/model"
 
 
 @needs_vllm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from analysis.runs import CONFIG, METRICS, RUNS, read_config, setting
 from experiments.errors import ConfigError
+from policy.files import fingerprint, weights_of
 from policy.mode import RECIPE
 from policy.prior import EMBEDDED, PriorConfig, prior_folder
 from policy.smollm2 import SMOLLM2
@@ -204,7 +204,7 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
             f"AGENT must be a folder, a server's address, a Hugging Face id, prior, {SMOLLM2}, or one of {', '.join(AGENTS)}, got {word!r}"
         )
 
-    from policy.model import check_gguf, check_model_folder, weights_of
+    from policy.model import check_gguf, check_model_folder
 
     if (folder / CONFIG).is_file() and (folder / METRICS).is_file():
         from policy.checkpoint import newest_checkpoint
@@ -226,21 +226,6 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
         default = "-".join(filter(None, (experiment if experiment != run.parent.name else "", run.parent.name, run.name, path.name)))
     name = name or as_name(default)
     return Agent(kind="model", name=name, source=str(folder), folder=folder, run_config=config, fingerprint=fingerprint(folder))
-
-
-def fingerprint(folder: Path) -> str:
-    """16 hex digits over a model's config.json and the name, size and both ends (1 MiB) of each file of weights: training moves all."""
-    from policy.model import weights_of
-
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for path in weights_of(folder):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(2**20))
-            file.seek(max(0, size - 2**20))
-            digest.update(file.read(2**20))
-    return digest.hexdigest()[:16]
 
 
 def of_agent(message: str) -> str:

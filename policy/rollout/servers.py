@@ -22,7 +22,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from policy.config import ClusterConfig
-from policy.files import OwnFolder
+from policy.files import OwnFolder, fingerprint
 from policy.process import binding_children
 from policy.rollout.session import reason_of, runtime_env
 from policy.versions import check_same, to_compare
@@ -57,15 +57,15 @@ class ModelServer:
     """One server, as a process of a Ray actor. What waits, waits in a thread of its own."""
 
     def __init__(self, config: LLMUserConfig, *, start_timeout_s: float, versions: Mapping[str, str] | None = None, port: int = 0) -> None:
-        check_same(versions or {})
-        self._config, self._start_timeout_s = config, start_timeout_s
-        self._host = ray.util.get_node_ip_address()
-        self._port = port or free_port(self._host)
+        self._config, self._start_timeout_s, self._versions = config, start_timeout_s, versions or {}
+        self._host, self._port = ray.util.get_node_ip_address(), port
         self._folder = OwnFolder("attune-server-")
         self._process: subprocess.Popen[bytes] | None = None
 
     def place(self) -> Place:
-        """Where it is, which stays over restarts."""
+        """Where it is, which stays over restarts; ValueError where packages are of other versions, RuntimeError where no port is free."""
+        check_same(self._versions)
+        self._port = self._port or free_port(self._host)
         return Place(ray.get_runtime_context().get_node_id(), self._host, self._port)
 
     def start(self) -> None:
@@ -137,8 +137,7 @@ class ModelServers:
     def __init__(
         self, config: LLMUserConfig, cluster: ClusterConfig, *, start_timeout_s: float, max_restarts: int, restart_window_s: float
     ) -> None:
-        folder = Path(config.serve).expanduser()
-        self._config = replace(config, serve=str(folder.absolute())) if folder.exists() else config
+        self._config = with_weights_in_name(config)
         self._cluster, self._start_timeout_s = cluster, start_timeout_s
         self._max_restarts, self._window_s = max_restarts, restart_window_s
         self._closing = threading.Event()
@@ -147,8 +146,10 @@ class ModelServers:
         self._watcher = threading.Thread(target=self._watch, name="server watch", daemon=True)
         # vLLM measures the free memory of a card: servers that share one start one after another.
         rounds = [[actor] for actor in self.actors] if 0 < config.serve_gpus < 1 else [self.actors]
+        rule = f"the servers of simulator.serve={config.serve} must be able to start"
         try:
             self._places: list[Place] = ray.get([actor.place.remote() for actor in self.actors], timeout=start_timeout_s)
+            rule = f"simulator.serve must be a model that vLLM serves with these settings, got {config.serve!r}"
             for actors in rounds:
                 ray.get([actor.start.remote() for actor in actors], timeout=2.0 * start_timeout_s)
         except ray.exceptions.GetTimeoutError as error:
@@ -159,7 +160,6 @@ class ModelServers:
             ) from error
         except ray.exceptions.RayError as error:
             self.close()
-            rule = f"simulator.serve must be a model that vLLM serves with these settings, got {config.serve!r}"
             raise ValueError(f"{rule}: {reason_of(error)}") from error
         except BaseException:
             self.close()
@@ -229,6 +229,14 @@ class ModelServers:
                     ray.kill(self.actors[number])  # it may only have been out of reach
                     self.actors[number] = self._create(self._places[number])
                 calls[self.actors[number].start.remote()] = (number, True)
+
+
+def with_weights_in_name(config: LLMUserConfig) -> LLMUserConfig:
+    """The settings with the model's whole path, and a digest of a folder's weights in its name: under that name answers are kept."""
+    folder = Path(config.serve).expanduser()
+    if folder.exists():
+        config = replace(config, serve=str(folder.absolute()))
+    return replace(config, model=f"{config.model}-{fingerprint(folder)}") if (folder / "config.json").is_file() else config
 
 
 def server_options(config: LLMUserConfig) -> list[str]:

@@ -209,7 +209,8 @@ def main() -> None:
     part = "_zh.jsonl" if options.ngrams == "zh" else ".jsonl"
     files = options.train or [REPLIES / f"train{part}", *([] if options.ngrams else [REPLIES / "small_model.jsonl"])]
     rows, dev = [row for path in files for row in read(path)], read(options.dev or REPLIES / f"dev{part}")
-    words = WordFeatures(vocabulary([row.reply for row in rows]))
+    language = options.ngrams or "en"
+    words = WordFeatures(vocabulary([row.reply for row in rows], language), language)
     if options.ngrams:
         train_ngrams(words, rows, dev).save(options.out or ngrams.weights_file(options.ngrams))
         return

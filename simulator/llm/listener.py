@@ -54,10 +54,10 @@ class ModelListener:
         """What is asked about a reply, and how the answer is read."""
         words, said = read_toml("listener", Path(__file__).parent)[dialogue.scenario.language], dialogue.said()
         lines = [
-            f'{{"turn": {i // 2 + 1}, "speaker": "{"user" if turn.speaker is Speaker.USER else "agent"}", "text": {quoted(turn.text)}}}'
+            f'{{"turn": {i // 2 + 1}, "speaker": "{"user" if turn.speaker is Speaker.USER else "agent"}", "text": {beginning(turn.text)}}}'
             for i, turn in enumerate(dialogue.turns)
         ]
-        asked = words["ask"].format(conversation="\n".join(lines), reply=quoted(reply[: Lexicon.MAX_READ]))
+        asked = words["ask"].format(conversation="\n".join(lines), reply=beginning(reply))
         strategies = [pattern.strategy for pattern in lexicon(dialogue.scenario.language).patterns]
         schema = {
             "sense": {"type": "string", "enum": list(self.CLARITY)},
@@ -86,13 +86,13 @@ class ModelListener:
 
         def chosen(name: str, values: list[Any]) -> list[Any]:
             found = record.get(name)
-            if not isinstance(found, list) or any(value not in values for value in found):
+            if not isinstance(found, list) or any(type(value) is not type(values[0]) or value not in values for value in found):
                 raise Unusable(f"{name} must be a list of {values}, got {found!r}")
             return list(dict.fromkeys(found))
 
         strategies, turns = chosen("strategies", known), chosen("taken_up", list(range(1, len(said) + 1)))
         sense, tone, comes_back = (record.get(name) for name in ("sense", "tone", "comes_back"))
-        if sense not in self.CLARITY or tone not in self.TONES or not isinstance(comes_back, bool):
+        if not isinstance(sense, str) or sense not in self.CLARITY or tone not in self.TONES or not isinstance(comes_back, bool):
             raise Unusable(f"sense, tone and comes_back must be as in the schema, got {sense!r}, {tone!r} and {comes_back!r}")
         facts = dialogue.story.facts
         return Reading(
@@ -102,6 +102,11 @@ class ModelListener:
             contempt=() if tone == "plain" else (tone,),
             ties_back=comes_back,
         )
+
+
+def beginning(text: str) -> str:
+    """The beginning of a text, as a string of JSON."""
+    return quoted(text[: Lexicon.MAX_READ])
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
