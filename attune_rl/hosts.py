@@ -1,4 +1,4 @@
-"""What adapters have in common that is not of the session: versions of their hosts, and what the agent is told."""
+"""For all adapters: the check of a host's version, and the default system prompt."""
 
 from __future__ import annotations
 

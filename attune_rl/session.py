@@ -33,7 +33,7 @@ T = TypeVar("T")
 GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Strictnesses of an evaluation."""
 FEWEST_DIALOGUES = 20
-"""Of which a share may break, as few say little."""
+"""The least number of dialogues of which `max_broken` is a share."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class ListenerKind(StrEnum):
     """How an embedded user understands a reply."""
 
     RULE = "rule"
-    """By the patterns of a lexicon, n-grams and English word vectors: about half a millisecond, the same on every machine."""
+    """By the patterns of a lexicon, n-grams and English word vectors: about a millisecond or less, the same on every machine."""
     ENCODER = "encoder"
     """By a small network that was tuned on labelled replies: milliseconds, English only."""
     MODEL = "model"

@@ -1,4 +1,4 @@
-"""How the rule listener hears ordinary English and Chinese: by a classifier over n-grams and word vectors, in half a millisecond."""
+"""How the rule listener hears ordinary English and Chinese: by a classifier over n-grams and word vectors, in a millisecond or less."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ fact and no tie to earlier turns is heard. Wanted are the strategies that meet t
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
 MOST_MARKS = 3
-"""Question or exclamation marks that count, as no reply of the training part shows what more would mean."""
+"""Question or exclamation marks that count; 4 of 5,520 training replies have more."""
 LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
 """Size of the features that the lexicon hears, and of word vectors, so that the penalty on weights bears less on them."""
 
@@ -48,7 +48,8 @@ def weights_file(language: str) -> Path:
 
 def tokens(text: str, language: str = "en") -> list[str]:
     """Words, in Chinese each character, and marks, in lower case; question and exclamation marks in a row are one."""
-    plain = re.sub(r"([?!])(?:\s*[?!])+", r"\1", as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'"))
+    plain = as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'")
+    plain = re.sub(r"[?!](?:\s*[?!])+", lambda run: "?" if "?" in run[0] else "!", plain)
     one = rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+" if language == "zh" else r"[\w']+"
     return re.findall(rf"{one}|[?!.,;:。]", plain)
 

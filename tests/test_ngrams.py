@@ -13,7 +13,19 @@ from simulator.dialogue import Speaker, Turn
 from simulator.emotion import appraise
 from simulator.hear import TellsInOrder
 from simulator.listener import Register, read_by_rule
-from simulator.ngrams import DOUBT, WANTED, NgramClassifier, WordVectors, doubt, margins, reading_from, shipped, told, told_and_wished
+from simulator.ngrams import (
+    DOUBT,
+    WANTED,
+    NgramClassifier,
+    WordFeatures,
+    WordVectors,
+    doubt,
+    margins,
+    reading_from,
+    shipped,
+    told,
+    told_and_wished,
+)
 from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA, Difficulty
@@ -83,10 +95,14 @@ def test_what_makes_no_sense_never_pleases(reply: str):
     "words", ["Green ladders borrow the seven oceans while my spoon was singing", "I am so sorry, that sounds really hard"]
 )
 def test_many_marks_say_no_more_than_one(words: str):
-    for one, *more in (("?", "???", "?!?!", " ? ? ? ?", "?" * 2900), ("!", "!!!!!!", "! ! !", "!" * 2900)):
+    for one, *more in (("?", "???", "?!?!", "!?", " ? ? ? ?", "?" * 2900), ("!", "!!!!!!", "! ! !", "!" * 2900)):
         assert {heard(words + marks) for marks in more} == {heard(words + one)}
-    spread = USER.answer(OPENED, "? ".join(words.split()))
-    assert isinstance(spread.turn.reading, Reading)
+
+
+def test_marks_that_are_spread_count_three_times_at_most():
+    three, many = (shipped("en").words([SCENARIO.opening], " ".join(["why?", "no!"] * num)) for num in (3, 30))
+    marks = slice(-WordFeatures.NUM_NUMBERS + 3, -WordFeatures.NUM_NUMBERS + 5)
+    assert three[marks].tolist() == many[marks].tolist() == [1.5, 1.5]
 
 
 def test_moves_of_the_world_are_heard_by_the_lexicon_also_beside_other_sentences():

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from tiny_policy import save_tiny_policy
 from vllm_environment import has_vllm
 
 from analysis.runs import CONFIG, DIALOGUES, read_config, read_lines
+from experiments.build import reachable_user
 from experiments.config import load
 from experiments.errors import ConfigError
 from experiments.preflight import check_needs
@@ -129,6 +131,22 @@ def test_a_killed_server_comes_back_at_its_address(model, local_ray):
         assert servers.num_restarts == 1
     finally:
         servers.close()
+
+
+def test_what_is_wrong_with_served_users_is_said_by_the_setting_that_was_given(monkeypatch):
+    served = SimpleNamespace(user=None, close=lambda: None)
+    monkeypatch.setattr("policy.rollout.servers.ModelServers", lambda *_, **__: served)
+    monkeypatch.setattr("experiments.build.ray_session", lambda *_, **__: nullcontext())
+
+    def refuse(config):
+        raise ValueError("simulator.urls must name servers that answer, and simulator.model one of their models")
+
+    monkeypatch.setattr("experiments.build.check_servers", refuse)
+    with (
+        ExitStack() as stack,
+        pytest.raises(ValueError, match=r"^simulator\.serve must name servers that answer, and simulator\.serve one"),
+    ):
+        reachable_user(stack, config_of("org/model"))
 
 
 def has_answered(user: LLMUserConfig) -> bool:

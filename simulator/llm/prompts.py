@@ -81,6 +81,7 @@ class Felt:
         record = record_of(answer, *names, "change")
         steps, given = {name: string_of(record, name) for name in names}, record["change"]
         change = number_in(given) if isinstance(given, str) else given
+        # Not math.isfinite, which fails for whole numbers that no float holds.
         if isinstance(change, bool) or not isinstance(change, int | float) or not abs(change) < math.inf:
             raise Unusable(f"change must be a number, got {given!r}")
         whole = round(change)
