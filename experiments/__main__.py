@@ -108,8 +108,7 @@ def dispatch(options: argparse.Namespace) -> int:
 def plan(config: ExperimentConfig, folder: Path) -> str:
     """The course of a run, and its settings."""
     from experiments.config import to_yaml
-    from experiments.preflight import learner_memory, warnings
-    from policy.memory import in_words
+    from experiments.preflight import memory_in_words, warnings
 
     limit = f" or {config.budget.steps} steps" if config.budget.steps else ""
     return "\n".join(
@@ -118,7 +117,7 @@ def plan(config: ExperimentConfig, folder: Path) -> str:
             f"# trains {config.policy.model} by {config.algorithm.kind} on the {config.simulator.kind} user{served_words(config)}",
             f"# with tasks from the {config.teacher.kind} teacher, {config.groups_per_step} groups of {config.group_size} a step",
             f"# until {config.budget.policy_tokens:,} policy tokens{limit}",
-            *([f"# the learner needs {in_words(found[0], free=found[1], where=found[2])}"] if (found := learner_memory(config)) else []),
+            *([f"# {needed}"] if (needed := memory_in_words(config)) else []),
             *(f"# {warning}" for warning in warnings(config)),
             to_yaml(config),
         ]

@@ -190,6 +190,12 @@ def learner_memory(config: ExperimentConfig) -> tuple[dict[str, int], int, str] 
     return (parts, int(total * (1.0 - taken)), where + " while engines sleep" * policy.sleep) if total else None
 
 
+def memory_in_words(config: ExperimentConfig) -> str:
+    """What the learner needs and there is; empty where that is not known."""
+    found = learner_memory(config)
+    return f"the learner needs {in_words(found[0], free=found[1], where=found[2])}" if found else ""
+
+
 def check_memory(config: ExperimentConfig) -> None:
     """Refuses a model whose weights, gradients and moments alone are larger than the memory."""
     if (found := learner_memory(config)) is None:

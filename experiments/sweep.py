@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from analysis.runs import CONFIG, METRICS, PROVENANCE, last_record, read_config,
 from analysis.text import count
 from experiments.config import compose, laid_over, load_saved, parse_overrides, read_experiment, to_plain
 from experiments.errors import ConfigError, refusing
-from experiments.preflight import check, check_needs, check_teacher, check_writable, lost_settings
+from experiments.preflight import check, check_memory, check_needs, check_teacher, check_writable, lost_settings, memory_in_words
 from experiments.resume import differences, other_users
 from experiments.run_lock import SIGNALS, Interruption, check_no_writer
 from experiments.sweep_plan import OWN, Cell, Sweep, SweepFile, unreached, with_texts
@@ -82,10 +82,11 @@ def run_cell(sweep: Sweep, cell: Cell) -> ExitCode:
 
 
 def check_place(sweep: Sweep) -> None:
-    """Refuses a sweep whose folder holds other runs, or whose first remaining run lacks something on this machine.
+    """Refuses a sweep whose folder holds other runs, whose first remaining run lacks something on this machine, or an arm that is too large.
 
     Raises:
-        ConfigError: an existing run, requested or not, is not the one that the sweep would make, or is being written; or as `check_needs`.
+        ConfigError: an existing run, requested or not, is not the one that the sweep would make, or is being written; as `check_needs`; or
+            as `check_memory`, with the arm named.
     """
     cells = sweep.cells()
     begun = [(path.parent.name, path.name.removeprefix("seed_")) for path in sorted(sweep.folder.glob("*/seed_*/"))]
@@ -98,6 +99,16 @@ def check_place(sweep: Sweep) -> None:
     check_writable(sweep.folder)
     if left := [cell for cell in cells if not sweep.is_done(cell)]:
         check_needs(sweep.config(left[0]))
+    for cell in first_of_each_arm(left[1:]):
+        try:
+            check_memory(sweep.config(cell))
+        except ConfigError as error:
+            raise ConfigError(f"arm {cell.arm}: {error}") from error
+
+
+def first_of_each_arm(cells: Sequence[Cell]) -> list[Cell]:
+    """One cell an arm."""
+    return list({cell.arm: cell for cell in reversed(cells)}.values())[::-1]
 
 
 def check_same_run(sweep: Sweep, cell: Cell) -> None:
@@ -173,6 +184,13 @@ def foreseen(sweep: Sweep) -> Iterator[str]:
         check_place(sweep)
     except ConfigError as error:
         yield f"it would be refused: {error}"
+        return
+    arms_by_need: dict[str, list[str]] = {}
+    for cell in first_of_each_arm(cells):
+        arms_by_need.setdefault(memory_in_words(sweep.config(cell)), []).append(cell.arm)
+    for need, arms in arms_by_need.items():
+        if need:
+            yield need if len(arms_by_need) == 1 else f"{', '.join(arms)}: {need}"
 
 
 @dataclass

@@ -68,7 +68,7 @@ def learner_bytes(
         "optimiser": 8 * trained // ranks,
         "reference": 4 * size.num_parameters // ranks * has_reference,
         "critic": 12 * size.num_parameters // ranks * has_critic,
-        "bfloat16 copies": 2 * trained * (config.autocast and not config.gradient_checkpointing),
+        "bfloat16 copies": 2 * size.num_parameters * (config.autocast and not config.gradient_checkpointing),
         # One layer in use and the next on its way, with gradients; what is outside of layers stays.
         "whole layers": (4 * (3 * layer + 2 * size.num_outside)) * config.sharded,
     }

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,12 +46,13 @@ def weights_file(language: str) -> Path:
     return LEXICON / f"ngrams_{language}.npz"
 
 
-def tokens(text: str, language: str = "en") -> list[str]:
+@lru_cache(maxsize=4096)
+def tokens(text: str, language: str = "en") -> tuple[str, ...]:
     """Words, in Chinese each character, and marks, in lower case; question and exclamation marks in a row are one."""
     plain = as_seen(text[: Lexicon.MAX_READ]).lower().replace("\u2019", "'")
     plain = re.sub(r"[?!](?:\s*[?!])+", lambda run: "?" if "?" in run[0] else "!", plain)
     one = rf"{CHARACTER}|(?:(?!{CHARACTER})[\w'])+" if language == "zh" else r"[\w']+"
-    return re.findall(rf"{one}|[?!.,;:。]", plain)
+    return tuple(re.findall(rf"{one}|[?!.,;:。]", plain))
 
 
 def ngrams(words: Sequence[str]) -> Iterable[str]:
@@ -96,7 +97,7 @@ class WordFeatures:
                 features_F[self.place[gram]] = (1.0 + math.log(count)) * self.known[gram]
         features_F /= max(float(np.linalg.norm(features_F)), 1e-9)
         content = [word for word in words if word not in FUNCTION_WORDS and word[0].isalnum()]
-        theirs, latest = (set(tokens(text, self.language)) - FUNCTION_WORDS for text in (" ".join(turns), turns[-1]))
+        latest, theirs = set(tokens(turns[-1], self.language)), set().union(*(tokens(turn, self.language) for turn in turns))
         features_F[-self.NUM_NUMBERS :] = (
             math.log1p(len(words)) / 4.0,
             sum(word in theirs for word in content) / (len(content) + 1),
@@ -104,7 +105,7 @@ class WordFeatures:
             min(words.count("?"), MOST_MARKS) / 2.0,
             min(words.count("!"), MOST_MARKS) / 2.0,
             min(len(turns), 4) / 4.0,
-            float(words[-1:] == ["?"]),
+            float(words[-1:] == ("?",)),
         )
         return features_F
 

@@ -22,6 +22,7 @@ from analysis.sweeps import read_sweep
 from experiments.__main__ import main
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.errors import ConfigError
+from experiments.preflight import learner_memory
 from experiments.run_lock import Interruption, only_writer
 from experiments.sweep import (
     RunningCell,
@@ -241,6 +242,19 @@ def test_an_arm_whose_teacher_cannot_teach_here_is_named_before_any_run(write, t
     assert main(["made", runs]) == 2
     assert (said := capsys.readouterr().err).startswith("error: arm fixed: teacher.kind=alp_gmm")
     assert said.rstrip().endswith("arms=frontier,replayed") and not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_says_what_each_arm_s_learner_needs_and_the_arm_that_is_too_large_is_named(write, runs, monkeypatch, capsys):
+    write(PLAN.replace("{kind: fixed, strictness: 0.5}}", "{kind: fixed, strictness: 0.5}, algorithm: {kl_coef: 0.1}}"))
+    assert main(["made", runs, "--dry-run"]) == 0
+    needs = [line for line in capsys.readouterr().out.splitlines() if "the learner needs" in line]
+    assert [line.partition(":")[0] for line in needs] == ["# frontier, replayed", "# fixed"]
+    assert "reference" in needs[1] and "reference" not in needs[0]
+    parts, _, _ = learner_memory(planned(runs).config(Cell("frontier", 3)))
+    monkeypatch.setattr("experiments.preflight.free_bytes", lambda: sum(parts.values()) - parts["activations"] - parts["logits"])
+    with pytest.raises(ConfigError, match=r"arm fixed: policy\.model must fit, got a learner that needs .* reference"):
+        check_place(planned(runs))
+    check_place(planned(runs, "arms=frontier"))
 
 
 def test_a_sweep_that_cannot_run_here_is_refused_before_its_first_run(runs, tmp_path, capsys):
