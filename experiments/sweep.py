@@ -82,7 +82,7 @@ def run_cell(sweep: Sweep, cell: Cell) -> ExitCode:
 
 
 def check_place(sweep: Sweep) -> None:
-    """Refuses a sweep whose folder holds other runs, whose first remaining run lacks something on this machine, or an arm that is too large.
+    """Refuses a sweep whose folder holds other runs, whose first run lacks something on this machine, or an arm of which is too large.
 
     Raises:
         ConfigError: an existing run, requested or not, is not the one that the sweep would make, or is being written; as `check_needs`; or
