@@ -47,8 +47,8 @@ class Callback:
     def on_metrics(self, run: Run, step: int, metrics: Mapping[str, float]) -> None:
         """Called with every scalar that TensorBoard gets, under the same keys: for another logger (wandb, MLflow, a file).
 
-        A step's metrics come in several calls, those of an evaluation with the step before it (0 before training); NaN where a step could
-        not measure one. A resumed run repeats the steps after its checkpoint. An exception stops the run.
+        A step's metrics come in several calls, those of an evaluation with the step before it (0 before training); what a step could
+        not measure is NaN, or no key. A resumed run repeats the steps after its checkpoint. An exception stops the run.
         """
 
     def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
         "curriculum/strictness",
         "curriculum/entropy_affordable",
         *(f"curriculum/recent/{name}" for name in ("mildest", "mean", "strictest")),
-        *(f"curriculum/{name}" for name in ("ease", "explore_share", "entropy_pressure", "density_ratio")),
+        *(f"curriculum/{name}" for name in ("ease", "explore_share", "entropy_pressure", "entropy_growth", "density_ratio")),
         "curriculum/zero_variance_share",
         "collapse/alarms_on",
         "eval/during_score",

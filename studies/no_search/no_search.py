@@ -1,6 +1,7 @@
 """`python -m analysis no_search`: how far a teacher is from the best fixed difficulty of each condition, and how often training collapses.
 
-`collect` puts finished runs into `results.csv` and `curves.csv`; `tables` and `figure` read these alone. A condition is a learner with a
+`collect` puts finished runs into `results.csv` and `curves.csv`; `tables` and `figure` read these alone. A run of a seed that its stage's
+plan does not have has the stage `stopped`, and is in no table but those of collapses and alarms. A condition is a learner with a
 reward, and an arm of a sweep is called `<condition>_<arm>`. Areas and scores are points of emotion, 0-100.
 """
 
@@ -57,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     reading = actions.add_parser("collect", help="put finished runs into results.csv and curves.csv")
     reading.add_argument("folders", nargs="+", type=Path, metavar="SWEEP", help="a sweep's folder, runs/<experiment>/<name>")
-    actions.add_parser("tables", help="print regret, contrasts, collapses and decisions as Markdown")
+    actions.add_parser("tables", help="print regret, contrasts, collapses, decisions and alarms as Markdown")
     actions.add_parser("figure", help="draw regret by arm into regret.svg")
 
 
@@ -66,7 +67,7 @@ def run(options: Namespace) -> int:
     if options.action == "collect":
         print(collect(options.folders, FOLDER))
     elif options.action == "tables":
-        print(tables(read(FOLDER), {stage: Plan.of(name) for stage, name in PLANS.items()}))
+        print(tables(read(FOLDER), pd.read_csv(FOLDER / CURVES), {stage: Plan.of(name) for stage, name in PLANS.items()}))
     else:
         print(write_whole(FOLDER / "regret.svg", figure(read(FOLDER))))
     return 0
@@ -85,12 +86,13 @@ def collect(folders: Iterable[Path], out: Path) -> str:
         ValueError: a folder is no sweep's, or an arm is of no condition.
     """
     rows, looks, notes = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
+    plans = {stage: Plan.of(name) for stage, name in PLANS.items()}
     for folder in folders:
         runs, left_out = read_results(run_folders(folder))
         runs, _, short = with_areas_and_gains(runs)
         notes += [*left_out, *short]
         for result in runs:
-            rows.append(row_of(result, folder / result.arm / f"seed_{result.seed}"))
+            rows.append(row_of(result, folder / result.arm / f"seed_{result.seed}", plans))
             looks += [{name: rows[-1][name] for name in KEY} | look for look in result.looks]
     total = put(out / RESULTS, rows)
     put(out / CURVES, looks)
@@ -109,8 +111,13 @@ def parts(name: str) -> tuple[str, str]:
     return f"{learner}_{reward}", arm
 
 
-def row_of(result: RunResult, place: Path) -> dict[str, Any]:
-    """The row of a run in `results.csv`."""
+def row_of(result: RunResult, place: Path, plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """The row of a run in `results.csv`.
+
+    Args:
+        place: the run's folder.
+        plans: by stage.
+    """
     condition, arm = parts(result.arm)
     decisions = [line for line in read_lines(place / TEACHER) if line.get("event") == "decision" and line.get("decision") == "steer"]
     movers = [mover(decision) for decision in decisions]
@@ -121,7 +128,7 @@ def row_of(result: RunResult, place: Path) -> dict[str, Any]:
         "area": result.scalars[AUC],
         "end": result.scalars["heldout.score"],
         "collapsed": int(has_collapsed([look["score"] for look in result.looks])),
-        "stage": STAGES[condition],
+        "stage": STAGES[condition] if result.seed in plans[STAGES[condition]].seeds else "stopped",
         "start": result.scalars["start.score"],
         "steps": result.num_steps,
         "policy_tokens": int(result.scalars["policy_tokens"] or 0),
@@ -236,20 +243,26 @@ def regret(fixed_FS: np.ndarray, arm_S: np.ndarray, counts_BS: np.ndarray) -> np
     return np.asarray(np.where((counts_BS == num_B1).any(axis=1), np.nan, found_B))
 
 
+def beside_fixed(rows: pd.DataFrame, arm: str) -> tuple[list[str], pd.DataFrame]:
+    """The fixed arms of a condition that have the most seeds, and areas of these and of an arm on the seeds that all of them have."""
+    areas = rows.pivot(index="seed", columns="arm", values="area")
+    num_seeds = areas.filter(like=FIXED).count()
+    fixed = [name for name in num_seeds.index if num_seeds[name] == num_seeds.max()]
+    return fixed, areas[list(dict.fromkeys([*fixed, arm]))].dropna() if fixed and arm in areas else areas.iloc[:0]
+
+
 def regrets(frame: pd.DataFrame, arm: str, *, seed: int = 0) -> dict[str, np.ndarray]:
     """By condition an arm's regret: that of the data first, then of resampled seeds; NaN from a single seed.
 
-    Seeds on which every fixed arm and the arm itself have a run are drawn with replacement, all arms of a condition together. Conditions
-    with equally many seeds share the draws, so that a seed stays together over conditions, too.
+    Fixed arms of which seeds are missing are no reference yet. The seeds of `beside_fixed` are drawn with replacement, all arms of a
+    condition together. Conditions with equally many seeds share the draws, so that a seed stays together over conditions, too.
 
     Args:
         seed: of the draws.
     """
     found = {}
     for condition, rows in frame.groupby("condition", sort=False):
-        areas = rows.pivot(index="seed", columns="arm", values="area")
-        fixed = [name for name in areas if name.startswith(FIXED)]
-        whole = areas[list(dict.fromkeys([*fixed, arm]))].dropna() if fixed and arm in areas else areas.iloc[:0]
+        fixed, whole = beside_fixed(rows, arm)
         if num := len(whole):
             counts_BS = np.random.default_rng(seed).multinomial(num, [1.0 / num] * num, size=stats.NUM_RESAMPLES)
             counts_BS = np.concatenate([np.ones((1, num), dtype=int), counts_BS])
@@ -270,21 +283,21 @@ def mean_and_worst(found: Mapping[str, np.ndarray]) -> tuple[Estimate, Estimate]
 
 
 def regret_table(frame: pd.DataFrame) -> str:
-    """Regret by arm and condition with the mean area in brackets, least mean regret first."""
+    """Regret by arm and condition, with the mean area on the same seeds and their number in brackets, least mean regret first."""
     conditions = [condition for condition in STAGES if condition in set(frame["condition"])]
-    areas = frame.groupby(["arm", "condition"])["area"].mean()
+    areas = {(arm, name): beside_fixed(rows, arm)[1] for name, rows in frame.groupby("condition") for arm in dict.fromkeys(rows["arm"])}
     found = {arm: regrets(frame, arm) for arm in dict.fromkeys(frame["arm"])}
     ranked = []
     for arm, of in found.items():
         mean, worst = mean_and_worst(of)
         cells = [
-            f"{Estimate(of[name][0] if name in of else math.nan).text(1)} ({areas[arm, name]:.1f})" if (arm, name) in areas else ""
+            f"{Estimate(of[name][0]).text(1)} ({areas[arm, name][arm].mean():.1f}, {len(areas[arm, name])})" if name in of else ""
             for name in conditions
         ]
         row = [f"`{arm}`", *cells, mean.text(1), worst.text(1), str(int((frame["arm"] == arm).sum()))]
         ranked.append((-len(of), math.isnan(mean.value), mean.value, row))
     rows = [row for *_, row in sorted(ranked, key=lambda item: item[:3])]
-    return markdown(["regret (area)", *conditions, "mean [95 %]", "worst condition [95 %]", "runs"], rows)
+    return markdown(["regret (area, seeds)", *conditions, "mean [95 %]", "worst condition [95 %]", "runs"], rows)
 
 
 # Contrasts --------------------------------------------------------------------------------------------------------------------------
@@ -343,18 +356,24 @@ def with_signs(estimate: Estimate) -> str:
 # Collapses and decisions ------------------------------------------------------------------------------------------------------------
 
 
-def collapse_table(frame: pd.DataFrame) -> str:
-    """Collapsed runs by arm under stress, both conditions together against frontier by Fisher's exact test; and elsewhere, untested."""
+def collapse_table(frame: pd.DataFrame, plan: Plan) -> str:
+    """Collapsed runs by arm under stress, both conditions together against frontier by Fisher's exact test; and elsewhere, untested.
+
+    A comparison that is planned and not complete counts with p = 1 in the correction.
+
+    Args:
+        plan: of the stress.
+    """
     stress, elsewhere = frame[frame["stage"] == "stress"], frame[frame["stage"] != "stress"]
     conditions = [condition for condition, stage in STAGES.items() if stage == "stress"]
 
     def counted(rows: pd.DataFrame) -> str:
         return f"{rows['collapsed'].sum()} of {len(rows)}" if len(rows) else "–"
 
-    own = stress[stress["arm"] == FRONTIER]["collapsed"]
-    rivals = [arm for arm in dict.fromkeys(stress["arm"]) if arm != FRONTIER]
-    ps = {arm: fisher(own, stress[stress["arm"] == arm]["collapsed"]) for arm in rivals} if len(own) else {}
-    adjusted = dict(zip(ps, stats.holm(list(ps.values())), strict=True)) if ps else {}
+    by_arm, num = {arm: rows["collapsed"] for arm, rows in stress.groupby("arm")}, len(conditions) * len(plan.seeds)
+    ps = {arm: fisher(by_arm[FRONTIER], by_arm[arm]) for arm in plan.rivals if {FRONTIER, arm} <= {*by_arm}}
+    whole = [ps[arm] if arm in ps and len(by_arm[FRONTIER]) == len(by_arm[arm]) == num else 1.0 for arm in plan.rivals]
+    adjusted = dict(zip(plan.rivals, stats.holm(whole), strict=True))
     rows = []
     for arm in dict.fromkeys([*stress["arm"], *elsewhere["arm"]]):
         mine = stress[stress["arm"] == arm]
@@ -367,6 +386,29 @@ def collapse_table(frame: pd.DataFrame) -> str:
 def fisher(a: pd.Series, b: pd.Series) -> float:
     """The two-sided p of equal shares of collapsed runs in two arms, 0 or 1 a run. Source: Fisher 1935."""
     return float(fisher_exact([[a.sum(), len(a) - a.sum()], [b.sum(), len(b) - b.sum()]]).pvalue)
+
+
+def alarm_table(frame: pd.DataFrame, curves: pd.DataFrame) -> str:
+    """Of each alarm that rang: how many runs it rang in and how many of them collapsed, and how many of the collapses it foretold.
+
+    A collapse is foretold by a ring at or before the first evaluation of the low stretch that ends the run; the lead is the median number
+    of steps between them.
+    """
+    onsets, rings = dict[tuple[Any, ...], int](), dict[str, dict[tuple[Any, ...], int]]()
+    for key, looks in curves.groupby(KEY):
+        stretches = list(low_stretches(looks["step"].tolist(), (looks["score"] / 100.0).tolist()))
+        onsets |= {key: stretches[-1][0]} if stretches else {}
+    collapsed = {tuple(row[name] for name in KEY) for row in frame.to_dict("records") if row["collapsed"]}
+    for row in frame[frame["alarms"].notna()].to_dict("records"):
+        for name, _, step in (ring.partition("@") for ring in row["alarms"].split()):
+            rings.setdefault(name, {})[tuple(row[name] for name in KEY)] = int(step)
+    rows = []
+    for name, fired in sorted(rings.items(), key=lambda item: -len(item[1])):
+        leads = [onsets[key] - step for key, step in fired.items() if key in collapsed]
+        early = [lead for lead in leads if lead >= 0]
+        lead = f"{np.median(early):g}" if early else "–"
+        rows.append([f"`{name}`", str(len(fired)), str(len(leads)), f"{len(early)} of {len(collapsed)}", lead])
+    return markdown(["alarm", "runs with it", "of them collapsed", "collapses foretold", "lead, steps"], rows)
 
 
 def decision_table(frame: pd.DataFrame) -> str:
@@ -384,16 +426,23 @@ def decision_table(frame: pd.DataFrame) -> str:
 # Output -----------------------------------------------------------------------------------------------------------------------------
 
 
-def tables(frame: pd.DataFrame, plans: Mapping[str, Plan]) -> str:
-    """All tables, of what is there so far."""
+def tables(frame: pd.DataFrame, curves: pd.DataFrame, plans: Mapping[str, Plan]) -> str:
+    """All tables, of what is there so far.
+
+    Args:
+        curves: scores over training, a row an evaluation.
+        plans: by stage.
+    """
     found = list[str]()
     for stage in ("development", "confirmation"):
         rows, plan = uncut(frame[frame["stage"] == stage]), plans[stage]
         if len(rows):
-            planned = len(set(plan.arms) - CUT) * len(plan.seeds)
-            found.append(f"**{stage.capitalize()}**: {len(rows)} runs, {planned} planned.")
+            planned = {*plan.arms} - CUT
+            num = sum((condition, arm) in planned for condition, arm in zip(rows["condition"], rows["arm"], strict=True))
+            others = f", and {len(rows) - num} of other arms" if len(rows) > num else ""
+            found.append(f"**{stage.capitalize()}**: {num} of {len(planned) * len(plan.seeds)} planned runs{others}.")
             found += [regret_table(rows), contrast_table(rows, plan)]
-    return "\n\n".join([*found, collapse_table(frame), decision_table(frame)])
+    return "\n\n".join([*found, collapse_table(frame, plans["stress"]), decision_table(frame), alarm_table(frame, curves)])
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ from studies.no_search.no_search import (
     PLANS,
     STAGES,
     Plan,
+    alarm_table,
     collapse_table,
     collect,
     contrast,
@@ -76,6 +77,9 @@ def test_regret_goes_over_conditions_as_a_mean_and_as_the_worst():
     assert (mean.value, worst.value, worst.low, worst.high) == (4.0, 6.0, 6.0, 6.0) and 3.5 <= mean.low < 4.0 < mean.high <= 4.5
     assert regrets(frame, "fixed_0.9")["main_binary"][0] == 10.0 and regrets(frame, "fixed_0.1")["main_binary"][0] == 0.0
     assert regrets(frame, "uniform") == {}
+    begun = made({("weak_graded", "fixed_0.5"): [90.0], ("weak_graded", "uniform"): [25.0, 25.0]})
+    assert regrets(pd.concat([frame, begun]), "frontier")["weak_graded"][0] == 2.0  # an arm with fewer seeds is no reference yet
+    assert regrets(pd.concat([frame, begun]), "uniform")["weak_graded"][0] == 5.0
     np.testing.assert_array_equal(regrets(frame, "frontier")["weak_graded"], regrets(frame, "frontier")["weak_graded"])
 
 
@@ -108,10 +112,24 @@ def test_collapses_are_compared_by_fishers_exact_test():
     areas = {(condition, arm): [0.0] * 2 for condition in ("stress_graded", "stress_binary") for arm in ("frontier", "fixed_0.5")}
     frame = made(areas, collapsed=0)
     frame.loc[frame["arm"] == "fixed_0.5", "collapsed"] = 1
-    # 4 of 8 runs collapsed: the 70 ways to place them have two that are as uneven.
-    assert collapse_table(frame).splitlines()[2:] == [
+    plan = Plan([*areas, ("stress_graded", "uniform")], (0, 1))
+    # 4 of 8 runs collapsed: the 70 ways to place them have two that are as uneven. Uniform, which is missing, belongs to the family.
+    assert collapse_table(frame, plan).splitlines()[2:] == [
         "| `frontier` | 0 of 2 | 0 of 2 | 0 of 4 | – | – | – |",
-        "| `fixed_0.5` | 2 of 2 | 2 of 2 | 4 of 4 | 0.0286 | 0.0286 | – |",
+        "| `fixed_0.5` | 2 of 2 | 2 of 2 | 4 of 4 | 0.0286 | 0.0571 | – |",
+    ]
+    assert "| 4 of 4 | 0.0286 | 1 | – |" in collapse_table(frame, plan._replace(seeds=(0, 1, 2)))
+
+
+def test_alarms_are_counted_by_the_collapses_that_they_foretell():
+    frame = made({("main_binary", arm): [0.0] for arm in ("fixed_0.1", "fixed_0.5", "uniform")}, collapsed=1, alarms="early@4 late@31")
+    frame.loc[frame["arm"] == "uniform", ["collapsed", "alarms"]] = [0, "early@3"]
+    frame.loc[frame["arm"] == "fixed_0.5", "alarms"] = None
+    looks = pd.DataFrame({"step": [0, 5, 10, 15], "score": [30.0, 60.0, 40.0, 30.0]})
+    curves = frame[["condition", "arm", "seed"]].merge(looks, how="cross")
+    assert alarm_table(frame, curves).splitlines()[2:] == [
+        "| `early` | 2 | 1 | 1 of 2 | 6 |",
+        "| `late` | 1 | 1 | 0 of 2 | – |",
     ]
 
 
@@ -133,10 +151,10 @@ def test_runs_are_collected_once_and_stay_when_their_folder_is_gone(tmp_path: Pa
     looks = ((0, 20.0), (500, 60.0), (800, 40.0), (1000, 40.0))
     alarms = {"collapse": {"alarms": [{"name": "unlearned", "step": 31}]}, "steps": 30}
     log = [steer(0.5, 0.0, 0.0), steer(0.9, 2.0, 0.0), {"step": 4, "event": "decision", "decision": "replay"}]
-    made_result(first, "stress_graded_frontier_no_entropy", 0, looks=looks, summary=alarms, teacher=log, metrics=steps_of())
-    made_result(first, "stress_graded_uniform", 0, finished=False)
+    made_result(first, "stress_graded_frontier_no_entropy", 200, looks=looks, summary=alarms, teacher=log, metrics=steps_of())
+    made_result(first, "stress_graded_uniform", 200, finished=False)
     made_sweep(second, {"main_graded_fixed_0.5": [60.0, 40.0], "main_graded_frontier": [50.0, 60.0]})
-    assert "stress_graded_uniform/seed_0 is left out" in collect([first, second], out)
+    assert "stress_graded_uniform/seed_200 is left out" in collect([first, second], out)
     table, curves = read(out), pd.read_csv(out / "curves.csv")
     (stress,) = table[table["stage"] == "stress"].to_dict("records")
     # 40 (500) + 50 (300) + 40 (200) points and tokens, over 1000; 40 is below 80 % of 60, twice.
@@ -147,15 +165,16 @@ def test_runs_are_collected_once_and_stay_when_their_folder_is_gone(tmp_path: Pa
     before = [(out / name).read_bytes() for name in ("results.csv", "curves.csv")]
     assert "4 finished runs read, 5 rows" in collect([second], out)
     assert before == [(out / name).read_bytes() for name in ("results.csv", "curves.csv")]
-    made_sweep(tmp_path / "again", {"main_graded_frontier": [30.0]})
+    made_sweep(tmp_path / "again", {"main_graded_frontier": [30.0], "half_graded_uniform": [30.0]})
     collect([tmp_path / "again"], out)
     table = read(out).set_index(["arm", "seed"])
-    assert len(table) == 5 and table.loc[("frontier", 0), "area"] == 25.0 and table.loc[("frontier", 1), "area"] == 40.0
+    assert table.loc[("uniform", 0), "stage"] == "stopped"  # the confirmation has no seed 0
+    assert len(table) == 6 and table.loc[("frontier", 0), "area"] == 25.0 and table.loc[("frontier", 1), "area"] == 40.0
 
-    text = tables(read(out), {stage: Plan.of(name) for stage, name in PLANS.items()})
+    text = tables(read(out), pd.read_csv(out / "curves.csv"), {stage: Plan.of(name) for stage, name in PLANS.items()})
     # Areas 40, 30 of the only fixed arm against 25, 40.
-    assert "| `frontier` | 2.5 (32.5) | 2.5 [" in text and "| `frontier_no_entropy` | 1 of 1 | – | 1 of 1 | – | – | – |" in text
-    assert "5 runs" not in text and "4 runs, 57 planned" in text and figure(read(out)).count("worst ") == 2
+    assert "| `frontier` | 2.5 (32.5, 2) | 2.5 [" in text and "| `frontier_no_entropy` | 1 of 1 | – | 1 of 1 | – | – | – |" in text
+    assert "4 of 57 planned runs." in text and "| `unlearned` | 1 | 1 | 0 of 1 | – |" in text and figure(read(out)).count("worst ") == 2
 
 
 def test_an_arm_of_no_condition_is_refused(tmp_path: Path):
