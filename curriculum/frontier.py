@@ -44,10 +44,12 @@ class AbilityCurve:
         m_f(d) = sigma(B (a + o_f - d))
 
     a (the strictness where half of the reward is earned) and ln B are the posterior mode of the latest groups, each counting as its number
-    of survivors and half as much for every `memory` groups that came after it, under a ~ N(1/2, 1/4) and ln B ~ N(ln 8, 1). Rewards between
+    of survivors and half as much for every `memory` groups of later calls, under a ~ N(1/2, 1/4) and ln B ~ N(ln 8, 1). Rewards between
     0 and 1 count as fractions of a success, and evidence is divided by their dispersion (Pearson's, that of coin flips is 1), so graded
     rewards are as informative as they are. The inverse of the Fisher information is the uncertainty that `draw` draws from. Offsets have
-    mean 0 and follow a group's surprise: o_f += max(1 / (n_f + 2), 0.06) (reward - m_f(d)) / max(B / 4, 1), n_f groups of f came before.
+    mean 0 and follow a group's surprise: o_f += max(1 / (n_f + 2), 0.06) (reward - m_f(d)) / max(B / 4, 1), n_f groups of f came before;
+    surprises end at 0.3 either way. What they have in common moves a and the strictness of the groups that still count, so that an agent
+    that improves is followed: by the whole of a surprise with one family, by a part with many.
 
     Source: our own; quasi-likelihood after McCullagh & Nelder 1989, Laplace's approximation.
     """
@@ -199,6 +201,7 @@ class Steering:
         fall     = -d ln H / d b                               least squares over the budget's latest tenth, 10 updates at least
         pressure = fall (1 - b) / ln(10 H / H_0)               above 1: at this rate a tenth of the start is left before the budget ends
         growth   = -fall (1 - b) / ln(2 H_0 / H)               above 1: at this rate it doubles its start before the budget ends
+                                                               H: geometric mean over the same updates; logarithms are at least 0.05
         q        = density of the latest 64 groups or so at the frontier / density that the curve expected of them
 
         ease    = ln+(1/q) + ln+ growth - ln+ pressure         in quarters of a logit, in [-1, 1]
@@ -209,7 +212,8 @@ class Steering:
     success costs l nats. Above even odds learning spends entropy, below it restores it. So practice gets harder where the policy narrows
     faster than the budget affords, easier where it widens, or where groups differ less than they should and so tell nothing. A logit is
     the bound: coins lose a fifth of their density between even odds and one logit off (1 / cosh(1/2)^2 = 0.79), and half of what is
-    left from a hard edge at 0.6. Nothing is integrated, so an effect ends with its cause.
+    left from a hard edge at 0.6. Nothing is integrated, so an effect ends with its cause: entropy that is spent and stays spent has no
+    slope, and moves nothing.
 
     Source: our own; entropy as a budget after Cui et al. 2025 (arXiv 2505.22617).
     """

@@ -40,15 +40,21 @@ def make_teacher(kind: str, *, seed: int = 0, families=FAMILIES, num_scenarios: 
 
 
 def practise(teacher, student: np.random.Generator, *, num_steps: int, first: int = 0) -> list[TaskSpec]:
-    """Steps of six groups; an outcome of every seventh task never comes, and the third step of four brings no update."""
+    """Steps of six groups; an outcome of every seventh task never comes, and the third step of four brings no update.
+
+    Entropy is spent too fast, and probes show mild users forgotten from the tenth step on.
+    """
     issued = []
     for step in range(first, first + num_steps):
         tasks = teacher.propose(6, policy_version=step)
         issued.extend(tasks)
         successes = student.integers(0, GROUP_SIZE + 1, len(tasks))
         teacher.observe([make_outcome(task, int(n)) for i, (task, n) in enumerate(zip(tasks, successes, strict=True)) if (step + i) % 7])
+        probe = replace(tasks[0], uid="probe", mode=Mode.PROBE, group_size=1, difficulty=Difficulty.along(0.2))
+        teacher.observe([make_outcome(probe, int(step < 10))] * 8)
         if step % 4 != 2:
-            teacher.on_update(make_stats(step, entropy=0.97**step, reward_density=0.96**step))
+            measured = {"budget_fraction": step / 50, "entropy_forking": 0.9**step}
+            teacher.on_update(make_stats(step, entropy=0.97**step, reward_density=0.96**step, **measured))
     return issued
 
 
