@@ -7,6 +7,7 @@ lock on the run's folder or its state goes next to `check_records`, which `exper
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from experiments.errors import ConfigError, refusing
 from simulator.listener import Register
 from simulator.rule_user import Preset
 from simulator.settings import leaves, setting
-from simulator.user import contents_of
+from simulator.user import contents_of, served_by_run
 from simulator.version import recorded_world, world_name
 
 
@@ -101,9 +102,21 @@ def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
         )
 
 
+def contents_of_users(config: ExperimentConfig) -> dict[str, str]:
+    """`contents_of` the user's settings, and `served_hash`, the fingerprint of a model that the run serves, where it is there."""
+    found = contents_of(config.simulator)
+    if user := served_by_run(config.simulator):
+        from policy.files import fingerprint
+        from policy.model import find_model
+
+        with suppress(ValueError, OSError):
+            found["served_hash"] = fingerprint(find_model(user.serve))
+    return found
+
+
 def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
     """Why the users differ from those of a run's `config.yaml`, with the remedy; empty where they do not."""
-    before, now = setting(written, PROVENANCE, {}), contents_of(config.simulator)
+    before, now = setting(written, PROVENANCE, {}), contents_of_users(config)
     for key, name in (("profiles_hash", "simulator.profiles"), ("heldout_profiles_hash", "simulator.heldout_profiles")):
         if before.get(key) and now.get(key) != before[key]:
             path = setting(to_plain(config), name, "")
@@ -113,6 +126,7 @@ def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
         ("prompts_hash", "the prompts of the LLM user"),
         ("numbers_hash", "the numbers of simulator.preset=sage"),
         ("listener_hash", "the questions of simulator.listener=model"),
+        ("served_hash", "the weights of simulator.serve"),
     ):
         if before.get(key) and key in now and now[key] != before[key]:
             return f"{name} must be those that the run began with ({before[key]}), got others ({now[key]}); start a new run"

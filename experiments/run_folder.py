@@ -13,10 +13,10 @@ from analysis.text import way_covered, with_interval
 from analysis.transcripts import MOST_CUT_SHORT
 from experiments.config import ExperimentConfig, overrides_of, to_yaml
 from experiments.evaluation import mean, start_and_end
+from experiments.resume import contents_of_users
 from policy.files import fingerprint
 from policy.versions import versions
 from simulator.settings import setting
-from simulator.user import contents_of
 from simulator.version import FINGERPRINTS, world_of
 
 
@@ -36,7 +36,7 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
         **({EARLIER_COMMITS: earlier} if earlier else {}),
         "world": world_of(config.simulator),
         "world_fingerprint": FINGERPRINTS[preset if preset == "sage" else getattr(config.simulator, "register", None) or "open"],
-        **contents_of(config.simulator),
+        **contents_of_users(config),
         # Two builds of one prior need not be equal on two machines.
         "initial_policy": before.get("initial_policy") or fingerprint(model_folder(config)),
         "overrides": overrides_of(config),

@@ -25,7 +25,7 @@ from experiments.config import load, load_saved, to_plain, to_yaml
 from experiments.errors import ConfigError
 from experiments.preflight import check
 from experiments.recorder import Recorder
-from experiments.resume import check_initial_weights, check_records, check_resumable, differences, other_users
+from experiments.resume import check_initial_weights, check_records, check_resumable, contents_of_users, differences, other_users
 from experiments.run_folder import settings_text
 from experiments.run_lock import begin, check_no_writer, only_writer
 from policy.checkpoint import save_checkpoint
@@ -214,6 +214,19 @@ def test_edited_prompts_and_numbers_of_the_preset_are_other_users(key, words, na
     message = other_users({"provenance": {key: "0123"}}, config)
     assert named in message and "(0123)" in message
     assert users.contents_of(load("smoke").simulator) == {}
+
+
+def test_a_served_user_with_other_weights_is_another_user(tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    config = load("smoke", ["simulator.kind=llm", f"simulator.serve={tmp_path}"])
+    written = {"provenance": contents_of_users(config)}
+    assert other_users(written, config) == ""
+    tiny_model(seed=1).save_pretrained(tmp_path)
+    message = other_users(written, config)
+    assert message.startswith(
+        f"the weights of simulator.serve must be those that the run began with ({written['provenance']['served_hash']}"
+    )
 
 
 def test_settings_that_decide_results_are_compared():
