@@ -83,6 +83,19 @@ def test_odd_replies_have_a_reading_and_earn_nothing(user: RuleUser, reply: str)
     assert (user.answer(dialogue, reply).turn.change or 0) <= 0
 
 
+def test_an_insult_at_the_end_of_a_long_reply_is_heard(user: RuleUser) -> None:
+    kind = (
+        "Straight to the landlord, not even a knock on your door? That would sting, and I'd feel sick every time I met her on the stairs. "
+        "You practised on a pillow so that nobody would hear, in the dark, and still there is a letter with your name on it. Anyone would "
+        "lie awake over that and go through each evening again, looking for the one beat that was too loud. I'm here, and there is no "
+        "hurry at all. Tell me about the drums, when you began, and what it is like to sit down at them after a long day in the shop now."
+    )
+    dialogue = opened(user)
+    assert encoder.make().read(dialogue, kind).contempt == ()
+    insulted = user.answer(dialogue, f"{kind} You are a pathetic idiot.").turn
+    assert insulted.reading.contempt == ("insult",) and insulted.change < 0
+
+
 def test_the_shortest_replies_are_read_by_the_lexicon(user: RuleUser) -> None:
     dialogue = opened(user)
     for reply in ("no", "Oh no."):

@@ -57,7 +57,7 @@ def test_ordinary_sentences_are_heard(reply: str, strategy: str):
 @pytest.mark.parametrize(
     ("reply", "strategy"),
     [
-        ("要是他来敲门道个歉，你心里会不会好受一点？", "guided_reflection"),
+        ("花养成这样，得费多少个早晨啊，你真舍得下功夫。", "praise"),
         ("你种了这么久，一下子全没了，心里空落落的吧。", "restatement"),
     ],
 )
@@ -170,13 +170,13 @@ def test_in_doubt_no_move_and_no_fact_is_heard():
     assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
 
 
-def test_a_tenth_of_the_sincere_replies_that_the_classifier_reads_is_in_doubt():
+def test_one_in_seven_of_the_sincere_replies_that_the_classifier_reads_is_in_doubt():
     train = pytest.importorskip("simulator.encoder.train")
     rows = [row for row in train.read(train.REPLIES / "dev.jsonl") if train.is_sincere(row)]
     answers = [shipped("en").asked(row.dialogue, row.reply)[-1] for row in rows]
     doubts = [one[DOUBT] for one in answers if one]
     assert train.doubt_threshold(doubts) == shipped("en").thresholds[DOUBT]
-    assert np.mean(np.array(doubts) >= shipped("en").thresholds[DOUBT]) == pytest.approx(0.1, abs=0.01)
+    assert np.mean(np.array(doubts) >= shipped("en").thresholds[DOUBT]) == pytest.approx(0.15, abs=0.01)
     short = shipped("en").asked(OPENED, "That must hurt.")
     assert short == (heard("That must hurt."), "", {})
 

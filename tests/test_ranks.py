@@ -41,24 +41,36 @@ from tests.tiny_policy import save_tiny_policy
 SEVERAL_STEPS = {"num_minibatches": 2, "epochs": 2}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "token mean": ("grpo", {}, {}),
-    "dialogue mean, KL and entropy": ("grpo", {"loss_aggregation": "dialogue_mean", "kl_coef": 0.1, "entropy_coef": 0.02}, SEVERAL_STEPS),
-    "constant, recomputed layers": ("grpo", {"loss_aggregation": "constant", "loss_length": 40}, {"gradient_checkpointing": True}),
+    "dialogue mean, KL and entropy": (
+        "grpo",
+        {"policy_loss": "gspo", "loss_aggregation": "dialogue_mean", "kl_coef": 0.1, "entropy_coef": 0.02},
+        SEVERAL_STEPS,
+    ),
+    "constant, recomputed layers": (
+        "grpo",
+        {"policy_loss": "kl_cov", "loss_aggregation": "constant", "loss_length": 40},
+        {"gradient_checkpointing": True},
+    ),
     "Clip-Cov": ("rloo", {"policy_loss": "clip_cov"}, SEVERAL_STEPS),
     "critic": ("ppo", {"critic_warmup_steps": 1}, SEVERAL_STEPS),
     "shared critic": ("ppo", {"critic": "shared", "critic_warmup_steps": 0}, {}),
     "adapters": ("grpo", {"kl_coef": 0.1}, SEVERAL_STEPS),
 }
 """Kind and settings of the algorithm, and settings of the learner."""
+OF_ONE = "dialogue mean, KL and entropy"
+"""The case in which ranks go on from a checkpoint of one process."""
 SHARDED = [case for case in CASES if case != "shared critic"]
 SIZES = (3, 2)
 TIMED = ("timing_s/", "perf/")
 
 
-def build(case: str, ranks: Ranks) -> Learner:
+def build(case: str, ranks: Ranks, weights: torch.Tensor | None = None) -> Learner:
     kind, settings, of_learner = CASES[case]
     algorithm = ALGORITHMS[kind](ALGORITHM_CONFIGS[kind](**settings))
     own = LearnerConfig(lr=1e-3, micro_batch_rows=2, max_grad_norm=0.7, recompute_logprobs=True, ranks=ranks.size, **of_learner)
     model, critic = tiny_model(tied=case == "token mean"), None
+    if weights is not None:
+        torch.nn.utils.vector_to_parameters(weights, model.parameters())
     if case == "adapters":
         model = add_adapters(model, LoraConfig(rank=3), seed=2)
     if algorithm.needs_critic:
@@ -98,6 +110,13 @@ def play(case: str, ranks: Ranks) -> dict[str, Any]:
         found["critic"] = torch.cat([whole(each.detach()).flatten() for each in own] + [whole(each.grad).flatten() for each in own])
     again = build(case, ranks)
     load(again, learner, found["state"])
+    if case == OF_ONE and ranks.size > 1:
+        update(one := build(case, Ranks()), random_batch(seed=0))
+        many = build(case, ranks, weights_of(one))
+        many.load_state_dict(one.state_dict())
+        for each in (one, many):
+            update(each, random_batch(seed=1))
+        found |= {"of one": weights_of(one), "of many": weights_of(many)}
     for each in (learner, again):
         update(each, random_batch(seed=2))
     found |= {"third": weights_of(learner), "resumed": weights_of(again)}
@@ -204,6 +223,13 @@ def test_a_checkpoint_of_ranks_goes_on_with_as_many_bit_for_bit_and_with_one_pro
     one.load_state_dict(deepcopy(first["state"]))
     update(one, random_batch(seed=2))
     torch.testing.assert_close(weights_of(one), first["third"], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", [OF_ONE, f"sharded {OF_ONE}"])
+def test_ranks_go_on_from_a_checkpoint_of_one_process(played, case: str, size: int) -> None:
+    first = played[size][0][case]
+    torch.testing.assert_close(first["of many"], first["of one"], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from simulator.dialogue import Dialogue
 from simulator.emotion import meets
 from simulator.lexicon import Lexicon
-from simulator.listener import Register, facts_stated, is_echo, read_by_rule
+from simulator.listener import Register, facts_stated, is_echo, parse_text, read_by_rule
 from simulator.ngrams import DOUBT, doubt, margins, reading_from, told_and_wished
 from simulator.reading import Reading
-from simulator.text import words_of
+from simulator.text import num_words, words_of
 
 if TYPE_CHECKING:
     from simulator.encoder.network import Hearing
@@ -41,6 +41,8 @@ class EncoderListener:
     """Replies of like length that are read together; more cost more each."""
     FEWEST_WORDS = 3
     """Shorter replies are read by the lexicon."""
+    LONG = 80
+    """Words from which the network may not read a reply to its end, so that the lexicon listens for contempt, too."""
 
     def __init__(self, hearing: Hearing) -> None:
         self.hearing = hearing
@@ -88,7 +90,7 @@ class EncoderListener:
             batch = unread[start : start + self.BATCH]
             found = self.hearing.probabilities([told_and_wished(replies[k][0]) for k in batch], [replies[k][1] for k in batch])
             for k, (answers, taken_up) in zip(batch, found, strict=True):
-                readings[k] = self._reading(replies[k][0], answers, taken_up)
+                readings[k] = self._reading(*replies[k], answers, taken_up)
         return [reading for reading in readings if reading is not None]
 
     def _without_network(self, dialogue: Dialogue, reply: str) -> Reading | None:
@@ -103,7 +105,7 @@ class EncoderListener:
             return read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         return Reading(echo=True) if is_echo(reply, dialogue.said()) else None
 
-    def _reading(self, dialogue: Dialogue, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:
+    def _reading(self, dialogue: Dialogue, reply: str, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:
         """
         Args:
             answers: probability of each question, by name.
@@ -114,4 +116,5 @@ class EncoderListener:
         latest = dialogue.said()[-len(taken_up) :]
         told = [facts_stated(text, dialogue.story.facts) for text in latest]
         cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}
-        return reading_from(above, cues)
+        contempt = parse_text(reply, "en").contempt[0] if num_words(reply) > self.LONG else ()
+        return reading_from(above, cues, contempt=contempt)

@@ -22,7 +22,7 @@ from torch import nn
 
 from simulator import ngrams
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.emotion import meets
+from simulator.emotion import EXPLORING, meets
 from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder, base_folder, has_bfloat16, questions
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
@@ -192,7 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulator.encoder.train", description=__doc__)
     parser.add_argument("--epochs", type=int, default=8, help="passes over the replies (default 8)")
     parser.add_argument("--seed", type=int, default=0)
-    shipped = "replies/train.jsonl, and for the encoder small_model.jsonl"
+    shipped = "replies/train.jsonl, and for the encoder train_2.jsonl and small_model.jsonl"
     parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped}; for Chinese train_zh.jsonl)")
     parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl, or dev_zh.jsonl)")
     made_instead = "make the rule listener's weights instead, of English or Chinese (a minute)"
@@ -207,7 +207,8 @@ def main() -> None:
         word_vectors().save(options.out or ngrams.VECTORS)
         return
     part = "_zh.jsonl" if options.ngrams == "zh" else ".jsonl"
-    files = options.train or [REPLIES / f"train{part}", *([] if options.ngrams else [REPLIES / "small_model.jsonl"])]
+    further = () if options.ngrams else ("train_2.jsonl", "small_model.jsonl")
+    files = options.train or [REPLIES / name for name in (f"train{part}", *further)]
     rows, dev = [row for path in files for row in read(path)], read(options.dev or REPLIES / f"dev{part}")
     language = options.ngrams or "en"
     words = WordFeatures(vocabulary([row.reply for row in rows], language), language)
@@ -254,8 +255,11 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
     weights_FQ = fit_words(*data(rows))
     features_NF, truth_NQ = data(dev)
     probs_NQ = (features_NF @ weights_FQ).sigmoid()
-    chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ)
+    chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ, most_false=0.02)
     chosen[WANTED] = wanted_threshold(dev, probs_NQ)
+    for name in EXPLORING:  # strict users ask for these first: a tenth of the replies without them pass
+        k = ngrams.questions().index(name)
+        chosen[name] = three_digits(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.9)))
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
     made = NgramClassifier(words, weights_FQ.numpy(), thresholds)
@@ -283,21 +287,17 @@ def choose_thresholds(hearing: Hearing, below: Below, rows: Sequence[Labelled]) 
     return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
 
 
-def thresholds_of(
-    names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor, *, most_false: float | None = None
-) -> dict[str, float]:
+def thresholds_of(names: Sequence[str], probs_NQ: torch.Tensor, truth_NQ: torch.Tensor, *, most_false: float) -> dict[str, float]:
     """One for all strategies, which come first, and one for each question that costs nothing, with the greatest F1.
 
-    That of strategies is what a share `most_false` of those that a reply does not make reach; None takes the greatest F1.
+    That of strategies is what a share `most_false` of those that a reply does not make reach: the greatest F1 hears so many that good
+    replies pass for scattered.
     Contempt, irony and lack of sense cost a reply all its credit: there it is what 2 % of the replies without them reach, and at least
     0.4; for contempt 0.75, since the blunt are often kind.
     """
     first = names.index("irony")
     of_moves_NS, made_NS = probs_NQ[:, :first], truth_NQ[:, :first]
-    threshold = best_f1(of_moves_NS, made_NS)
-    if most_false is not None:
-        threshold = round(float(of_moves_NS[made_NS == 0].quantile(1.0 - most_false)), 3)
-    thresholds = dict.fromkeys(names, threshold)
+    thresholds = dict.fromkeys(names, round(float(of_moves_NS[made_NS == 0].quantile(1.0 - most_false)), 3))
     for k, name in list(enumerate(names))[first:]:
         if name in ("irony", "contempt", "senseless", "unclear"):
             least = 0.75 if name == "contempt" else 0.4
@@ -326,13 +326,18 @@ def is_sincere(row: Labelled) -> bool:
     return named_in(row.label).isdisjoint(("irony", "contempt", "senseless"))
 
 
-def doubt_threshold(of_sincere: Sequence[float], *, most_false: float = 0.1) -> float:
+def doubt_threshold(of_sincere: Sequence[float], *, most_false: float = 0.15) -> float:
     """Threshold of `DOUBT`: a share `most_false` of the sincere replies pass it.
 
     Args:
         of_sincere: doubt about each of them.
     """
-    return round(float(np.quantile(of_sincere, 1.0 - most_false)), 3)
+    return three_digits(float(np.quantile(of_sincere, 1.0 - most_false)))
+
+
+def three_digits(value: float) -> float:
+    """Rounded to three significant digits: thresholds of a sure network are near 0."""
+    return float(f"{value:.3g}")
 
 
 def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:
