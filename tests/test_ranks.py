@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "constant, recomputed layers": (
         "grpo",
         {"policy_loss": "kl_cov", "loss_aggregation": "constant", "loss_length": 40},
-        {"gradient_checkpointing": True},
+        {**SEVERAL_STEPS, "gradient_checkpointing": True},
     ),
     "Clip-Cov": ("rloo", {"policy_loss": "clip_cov"}, SEVERAL_STEPS),
     "critic": ("ppo", {"critic_warmup_steps": 1}, SEVERAL_STEPS),
@@ -113,7 +113,7 @@ def play(case: str, ranks: Ranks) -> dict[str, Any]:
     if case == OF_ONE and ranks.size > 1:
         update(one := build(case, Ranks()), random_batch(seed=0))
         many = build(case, ranks, weights_of(one))
-        many.load_state_dict(one.state_dict())
+        many.load_state_dict(deepcopy(one.state_dict()))
         for each in (one, many):
             update(each, random_batch(seed=1))
         found |= {"of one": weights_of(one), "of many": weights_of(many)}

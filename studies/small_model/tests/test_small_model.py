@@ -65,7 +65,9 @@ def test_a_reply_is_heard_by_what_people_called_the_like(checkout):
 def made_run(folder: Path, *, listener: str = "encoder") -> Path:
     """A run that learned to ask, with a held-out evaluation at both ends."""
     user, lines = RuleUser(RuleUserConfig(listener="encoder", register="open")), []
-    for look, reply in enumerate(("Blue of the run cheese why.", "That must feel awful. What happened then?")):
+    for look, reply in enumerate(
+        ("The cheese of why is running blue on the letter and the door sang it.", "That must feel awful. What happened then?")
+    ):
         for scenario in load_bank().scenarios(Split.HELDOUT)[:3]:
             dialogue = user.begin(scenario, Difficulty.along(0.1), seed=0)
             reaction = user.answer(dialogue, reply)
