@@ -219,8 +219,9 @@ def main() -> None:
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
     hearing.weights_FQ = fit_words(below.features_NF, targets.questions_NQ)
     train_network(hearing, below, targets, num_epochs=options.epochs)
+    hearing.save(out := options.out or WEIGHTS)
+    hearing = Hearing.load(out)  # thresholds are chosen on what is used, in 8 bits
     hearing.thresholds = choose_thresholds(hearing, below_dev, dev)
-    out = options.out or WEIGHTS
     print(f"{out}: {len(rows)} replies, {len(words)} features of words, SHA-256 {hearing.save(out)}")
 
 
