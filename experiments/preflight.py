@@ -134,12 +134,17 @@ def check_model(config: ExperimentConfig) -> Path:
         known = f"'{EMBEDDED}', '{SMOLLM2}', a model's folder or a Hugging Face id"
         raise ConfigError(f"policy.model must be {known}, got {policy.model!r}; no such folder")
     from policy.mode import check_mode
-    from policy.model import find_model, load_tokenizer
+    from policy.model import empty_model, find_model, load_tokenizer
     from policy.sft import read_dialogues
+    from policy.shards import layers_of
     from simulator.tokens import Chat
 
     check_weight_files(policy, model := find_model(policy.model))
     check_mode(model, thinking=policy.thinking)
+    if config.learner.ranks > 1:  # they load it after the engines
+        architecture = empty_model(model)
+        if config.learner.sharded:
+            layers_of(architecture)
     with refusing((ValueError, OSError)):
         if policy.sft.data:
             read_dialogues(Path(policy.sft.data))

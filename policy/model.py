@@ -154,10 +154,7 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
             model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", **LOCAL, output_loading_info=True)
             tokenizer = load_tokenizer(folder)
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"policy.model must be a causal language model that transformers loads, got {str(folder_or_id)!r}: {reason}"
-        ) from error
+        raise not_loaded(folder_or_id, error) from error
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
@@ -168,6 +165,27 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
         except ValueError:
             settings.do_sample = True
     return model.eval(), tokenizer
+
+
+def empty_model(folder: Path) -> PreTrainedModel:
+    """The architecture without weights, which takes no memory.
+
+    Raises:
+        ValueError: transformers does not know it.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError) as error:
+        raise not_loaded(folder, error) from error
+    return model
+
+
+def not_loaded(folder_or_id: str | Path, error: Exception) -> ValueError:
+    """That transformers does not load a model."""
+    reason = str(error).strip().partition("\n")[0]
+    return ValueError(f"policy.model must be a causal language model that transformers loads, got {str(folder_or_id)!r}: {reason}")
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -90,6 +91,17 @@ def test_the_system_prompt_must_leave_room_for_a_dialogue(refused, tmp_path, cap
     assert "system_prompt: 'Listen, and ask: what hurts?'" in capsys.readouterr().out
     message = refused(model, "--dry-run", f"policy.system_prompt={'Listen. ' * 400}")
     assert message.startswith("rollout.max_context must leave room") and "policy.system_prompt" in message
+
+
+def test_ranks_refuse_an_architecture_before_anything_starts(refused, tmp_path, capsys):
+    folder = save_tiny_policy(tmp_path / "tiny")
+    capsys.readouterr()  # it draws a bar
+    words = [f"policy.model={folder}", "learner.ranks=2", "learner.sharded=true"]
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "openai-gpt", "architectures": ["OpenAIGPTLMHeadModel"]}))
+    assert refused(*words).startswith("learner.sharded must be false for a OpenAIGPT")
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "unheard_of"}))
+    assert refused(*words).startswith("policy.model must be a causal language model that transformers loads")
 
 
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
