@@ -35,7 +35,7 @@ from policy.model import load_model
 from policy.ranks import Ranks
 from policy.rollout.session import ray_session
 from policy.shards import whole
-from simulator.files import read_lines
+from simulator.files import ExitCode, read_lines
 from tests.tiny_policy import save_tiny_policy
 
 SEVERAL_STEPS = {"num_minibatches": 2, "epochs": 2}
@@ -55,6 +55,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "critic": ("ppo", {"critic_warmup_steps": 1}, SEVERAL_STEPS),
     "shared critic": ("ppo", {"critic": "shared", "critic_warmup_steps": 0}, {}),
     "adapters": ("grpo", {"kl_coef": 0.1}, SEVERAL_STEPS),
+    "bfloat16": ("grpo", {"kl_coef": 0.1}, {**SEVERAL_STEPS, "autocast": True}),
 }
 """Kind and settings of the algorithm, and settings of the learner."""
 OF_ONE = "dialogue mean, KL and entropy"
@@ -189,7 +190,8 @@ def test_ranks_learn_what_one_process_learns(played, case: str, size: int) -> No
     one, first = alone(case.removeprefix("sharded ")), played[size][0][case]
     # Not the weights alone: AdamW hides a factor of the gradient.
     torch.testing.assert_close(first["gradient"], one["gradient"], rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(first["weights"], one["weights"], rtol=0, atol=2e-5)
+    # In bfloat16 a rounding may turn the sign of a tiny gradient, which AdamW takes for a whole step.
+    torch.testing.assert_close(first["weights"], one["weights"], rtol=0, atol=5e-4 if "bfloat16" in case else 2e-5)
     if "critic" in one:
         torch.testing.assert_close(first["critic"], one["critic"], rtol=1e-3, atol=1e-4)
     for ours, theirs in zip(first["metrics"], one["metrics"], strict=True):
@@ -330,14 +332,26 @@ def test_a_sharded_group_scores_sends_and_saves_whole_weights(local_ray: None, t
     assert again.policy_version == one.policy_version
 
 
-def test_a_run_of_two_ranks_is_resumed_by_one(local_ray: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_that_loses_a_rank_stops_and_is_resumed_by_one(
+    local_ray: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lose_second(group: LearnerGroup, batch: Batch, **settings: float) -> dict[str, float]:
+        if group.policy_version >= 1.0:
+            os.kill(pid_of_second(group), signal.SIGKILL)
+        return whole_update(group, batch, **settings)
+
+    whole_update = LearnerGroup.update
+    monkeypatch.setattr(LearnerGroup, "update", lose_second)
     monkeypatch.setattr("experiments.build.RolloutPool", InProcessPool)
     monkeypatch.setattr("experiments.run.write_report", lambda folder: folder)
     model = save_tiny_policy(tmp_path / "model")
     words = ["smoke", f"runs={tmp_path}", f"policy.model={model}", "policy.engine=hf", "learner.autocast=false", "rollout.num_engines=1"]
     small = ["evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "probe.num_dialogues=2", "simulator.register=world"]
-    assert main([*words, *small, "name=two", "learner.ranks=2", "learner.sharded=true", "budget.steps=1"]) == 0
-    assert main(["smoke", f"resume={tmp_path / 'smoke' / 'two'}", "learner.ranks=1", "learner.sharded=false", "budget.steps=2"]) == 0
+    ranks = ["learner.ranks=2", "learner.sharded=true", "checkpoint.every=1", "budget.steps=2"]
+    assert main([*words, *small, "name=two", *ranks]) == ExitCode.FAILED
+    said = "".join(capsys.readouterr())
+    assert "stopped in step 2: rank 1 of learner.ranks=2 was lost" in said and "to resume: python -m experiments smoke resume=" in said
+    assert main(["smoke", f"resume={tmp_path / 'smoke' / 'two'}", "learner.ranks=1", "learner.sharded=false"]) == ExitCode.FINISHED
     steps = list(read_lines(tmp_path / "smoke" / "two" / "metrics.jsonl"))
     assert [step["step"] for step in steps] == [1, 2] and steps[-1]["training/policy_version"] >= 1.0
 
