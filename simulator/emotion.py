@@ -38,6 +38,8 @@ REPEATED_AT, VERBATIM_AT = 0.7, 0.95
 """Content overlap with an earlier reply from which a reply counts as a repetition, and from which as the same reply again."""
 PUZZLED_BELOW = 0.7
 """Clarity below which the user says that it could not follow."""
+DOUBTED_BELOW = 0.6
+"""Sincerity below which the user says that it may not be meant."""
 MAX_CHANGE = 10
 QUANTA = (-10, -5, 5, 10)
 """The changes recorded in SAGE's conversations, nearly without exception."""
@@ -145,16 +147,21 @@ class Appraisal:
         flags = ((repeated, overlap >= REPEATED_AT), ("scattered", self.scattered), ("unneeded_apology", self.unneeded_apology))
         return (*costs, *(Cost(name=name, price=prices[name]) for name, is_raised in flags if is_raised))
 
+    @property
+    def counts(self) -> float:
+        """Share of the reply that counts as it is said, in [0, 1]; the rest counts as nonsense."""
+        return self.parsed.clarity * self.parsed.sincerity
+
     @cached_property
     def worth(self) -> float:
         """In [-1, 1]; below 0 the reply does harm."""
-        table, clarity = skill_table(), self.parsed.clarity
+        table, counts = skill_table(), self.counts
         if self.parsed.contempt:
             return float(table["contempt"])
         worth = 1.0 if self.says_something else 0.0
         for cost in self.costs:
             worth -= cost.taken
-        return float(max(worth, table["worst"]) * clarity - table["side_costs"]["garble"] * (1.0 - clarity))
+        return float(max(worth, table["worst"]) * counts - table["side_costs"]["garble"] * (1.0 - counts))
 
     def points(self, *, momentum: float, quantise: bool) -> Points:
         """The points that the reply moves the user.
@@ -228,6 +235,7 @@ class Appraisal:
             "repeated": parsed.similarity >= REPEATED_AT,
             "scattered": self.scattered,
             "puzzled": parsed.clarity < PUZZLED_BELOW,
+            "doubted": parsed.sincerity < DOUBTED_BELOW and not parsed.contempt,
             "unheard": not self.says_something,
             "rebuff": points.doubt is not None and points.change < 0,
         }

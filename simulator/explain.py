@@ -86,8 +86,8 @@ class Explanation:
         table, parsed = skill_table(), self.appraisal.parsed
         if parsed.contempt:
             lost["contempt"] = self.appraisal.says_something - sum(lost.values()) - table["contempt"]
-        elif parsed.clarity < 1.0:
-            lost["garble"] = table["side_costs"]["garble"] * (1.0 - parsed.clarity)
+        elif self.appraisal.counts < 1.0:
+            lost["garble"] = table["side_costs"]["garble"] * (1.0 - self.appraisal.counts)
         return lost
 
     def _says(self) -> Iterator[str]:
@@ -105,6 +105,8 @@ class Explanation:
             yield f"Not counted, as {why}: {listed(facts[index].cue for index in parsed.dropped)}."
         too_much = f", more than {limits['moves']} moves, {limits['cues']} facts or {limits['words']} words"
         yield f"{parsed.num_words} words{too_much if self.appraisal.scattered else ''}. Clarity {figure(parsed.clarity)}."
+        if parsed.sincerity < 1.0:
+            yield f"It is meant and makes sense with a probability of {figure(parsed.sincerity)}."
         if dialogue.num_replies:
             again = f", from {REPEATED_AT:g} on a repetition" if parsed.similarity >= REPEATED_AT else ""
             yield f"Overlap with the most similar earlier reply {figure(parsed.similarity)}{again}."
@@ -171,9 +173,10 @@ class Explanation:
         text = "Worth " + " \u2212 ".join(map(figure, (start, *costs))) + (f" = {figure(start - sum(costs))}" if costs else "")
         if start - sum(costs) < table["worst"]:
             text += f", held at {figure(table['worst'])}"
-        if parsed.clarity < 1.0:
-            missed = f"{figure(table['side_costs']['garble'])} \u00d7 {figure(1.0 - parsed.clarity)}"
-            text += f"; \u00d7 clarity {figure(parsed.clarity)}, less {missed} for the rest, = {worth}"
+        if (counts := self.appraisal.counts) < 1.0:
+            factors = [("clarity", parsed.clarity), ("probability", parsed.sincerity)]
+            by = " ".join(f"\u00d7 {name} {figure(factor)}" for name, factor in factors if factor < 1.0)
+            text += f"; {by}, less {figure(table['side_costs']['garble'])} \u00d7 {figure(1.0 - counts)} for the rest, = {worth}"
         return f"{text}."
 
     def _change(self) -> Iterator[str]:

@@ -29,10 +29,10 @@ FEWEST_WORDS = 8
 """Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
 MOST_MOVES = 3
 """Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard."""
-DOUBT, WANTED = "doubt", "wanted"
-"""Names of two more thresholds. Doubt is the probability that a reply is ironic, contemptuous or senseless: above it no strategy, no
-fact and no tie to earlier turns is heard. Wanted are the strategies that meet the user's wish.
-"""
+WANTED = "wanted"
+"""Name of one more threshold, of the strategies that meet the user's wish."""
+SLOPE, SHIFT = "doubt_slope", "doubt_shift"
+"""Names, among the thresholds, of the curve that corrects `doubt`."""
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
 MOST_MARKS = 3
@@ -196,25 +196,36 @@ def margins(values: Mapping[str, float], thresholds: Mapping[str, float], *, wan
 
 
 def doubt(probabilities: Mapping[str, float]) -> float:
-    """The probability of `DOUBT`, as if its three parts were independent."""
-    return 1.0 - math.prod(1.0 - probabilities[name] for name in ("irony", "contempt", "senseless"))
+    """Logit of the probability that a reply is ironic, contemptuous or senseless, as if these were independent."""
+    sincere = math.prod(1.0 - probabilities[name] for name in ("irony", "contempt", "senseless"))
+    sincere = min(max(sincere, 1e-6), 1.0 - 1e-6)
+    return math.log((1.0 - sincere) / sincere)
 
 
-def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, contempt: Sequence[str] = ()) -> Reading:
-    """The reading of which questions have a yes, by name; contempt, lack of sense and doubt leave no strategy, and doubt no fact or tie.
+def sincerity(probabilities: Mapping[str, float], thresholds: Mapping[str, float]) -> float:
+    """Probability that a reply is meant and makes sense where a third of all replies are and do.
+
+    Source: Platt 1999, a logistic curve through a classifier's own figures.
+    """
+    return round(1.0 / (1.0 + math.exp(thresholds[SLOPE] * doubt(probabilities) + thresholds[SHIFT])), 2)
+
+
+def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, sincerity: float, contempt: Sequence[str] = ()) -> Reading:
+    """The reading of which questions have a yes, by name; contempt and lack of sense leave no strategy.
 
     Args:
         cues: indices of the facts taken up.
         contempt: kinds that were heard otherwise.
     """
     kinds = tuple(dict.fromkeys([*contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
-    doubted = DOUBT in heard and not kinds and "senseless" not in heard
+    is_sure = bool(kinds) or "senseless" in heard
     return Reading(
-        strategies=() if kinds or "senseless" in heard or doubted else tuple(name for name in strategies() if name in heard),
-        cues=() if doubted else tuple(sorted(cues)),
+        strategies=() if is_sure else tuple(name for name in strategies() if name in heard),
+        cues=tuple(sorted(cues)),
         clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
+        sincerity=1.0 if is_sure else sincerity,
         contempt=kinds,
-        ties_back="ties_back" in heard and not doubted,
+        ties_back="ties_back" in heard,
     )
 
 
@@ -223,7 +234,7 @@ class NgramClassifier:
 
     Args:
         weights_FQ: a column a question.
-        thresholds: of the logits, by question and of what is `WANTED`, and of the probability `DOUBT`; filled by training.
+        thresholds: of the logits, by question and of what is `WANTED`, with `SLOPE` and `SHIFT`; filled by training.
     """
 
     def __init__(self, words: WordFeatures, weights_FQ: np.ndarray, thresholds: dict[str, float]) -> None:
@@ -240,14 +251,14 @@ class NgramClassifier:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
         cues = {*by_lexicon.cues, *latest}
-        reading = reading_from(heard, cues, contempt=by_lexicon.contempt)
+        probabilities = {name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in answers.items()}
+        reading = reading_from(heard, cues, sincerity=sincerity(probabilities, self.thresholds), contempt=by_lexicon.contempt)
         return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
 
     def asked(self, dialogue: Dialogue, reply: str) -> tuple[Reading, str, dict[str, float]]:
         """What the lexicon reads, the sentences that are moves of the built-in world, and the answers about the others.
 
-        Answers are logits by question, and the probability `DOUBT`. There are none where the lexicon alone reads: replies whose lack of
-        sense it sees, and the shortest.
+        Answers are logits by question. There are none where the lexicon alone reads: replies whose lack of sense it sees, and the shortest.
         """
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = self.split(dialogue, reply)
@@ -260,8 +271,8 @@ class NgramClassifier:
         logits_Q = features_F[known].astype(float) @ self.weights_FQ[known].astype(float)  # in double precision the same everywhere
         logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
         if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:
-            logits["contempt"] = -math.inf  # kindness in blunt words
-        return by_lexicon, moves, logits | {DOUBT: doubt({name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in logits.items()})}
+            logits["contempt"] = -100.0  # kindness in blunt words
+        return by_lexicon, moves, logits
 
     @staticmethod
     def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:

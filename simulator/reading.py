@@ -17,6 +17,8 @@ class Reading:
     """Indices of the facts that the reply takes up."""
     clarity: float = 1.0
     """Share of the reply that makes sense here, in [0, 1]."""
+    sincerity: float = 1.0
+    """Probability that it is meant and makes sense, in [0, 1]; the rest counts as nonsense."""
     contempt: tuple[str, ...] = ()
     """Kinds of contempt, irony among them, each once."""
     ties_back: bool | None = None

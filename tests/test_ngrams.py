@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +15,19 @@ from simulator.emotion import appraise
 from simulator.hear import TellsInOrder
 from simulator.listener import Register, read_by_rule
 from simulator.ngrams import (
-    DOUBT,
+    SHIFT,
+    SLOPE,
     WANTED,
     NgramClassifier,
     WordFeatures,
     WordVectors,
-    doubt,
     margins,
     reading_from,
     shipped,
+    sincerity,
     told,
     told_and_wished,
 )
-from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA, Difficulty
 from simulator.world import load_bank
@@ -46,7 +47,7 @@ def heard(reply: str):
         ("It hurts when somebody goes over your head and never says a word.", "reflection"),
         ("Why not knock on her door tomorrow with the new times on a card?", "suggestion"),
         ("And what did the landlord say then?", "question"),
-        ("None of this is on you, she should have come to you first.", "siding"),
+        ("None of this is on you, and she should have come to you first.", "siding"),
     ],
 )
 def test_ordinary_sentences_are_heard(reply: str, strategy: str):
@@ -57,7 +58,7 @@ def test_ordinary_sentences_are_heard(reply: str, strategy: str):
 @pytest.mark.parametrize(
     ("reply", "strategy"),
     [
-        ("花养成这样，得费多少个早晨啊，你真舍得下功夫。", "praise"),
+        ("把花养得那么好，是你一早一晚伺候出来的，旁人学不来。", "praise"),
         ("你种了这么久，一下子全没了，心里空落落的吧。", "restatement"),
     ],
 )
@@ -163,20 +164,28 @@ def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():
     assert told(USER.begin(profile, VANILLA, seed=1))[0].startswith("I do not want to be cheered up.")
 
 
-def test_in_doubt_no_move_and_no_fact_is_heard():
-    doubted = reading_from({"praise", "takes_up", "ties_back", DOUBT}, [0])
-    assert doubted == Reading(ties_back=False) and appraise(OPENED, "Well done.", reading=doubted).worth <= 0.0
-    assert reading_from({"praise", "irony", DOUBT}, [0]) == reading_from({"praise", "irony"}, [0])
-    assert doubt({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}) == 0.75
+def test_what_may_not_be_meant_counts_less():
+    def worth(p: float) -> float:
+        reading = reading_from({"praise", "takes_up"}, [0], sincerity=1.0 - p)
+        return appraise(OPENED, "Well done.", reading=reading).worth
+
+    assert worth(0.4) == pytest.approx(0.6 * worth(0.0) - 0.4) and worth(0.9) < 0.0
+    by_curve = sincerity({"irony": 0.0, "contempt": 0.5, "senseless": 0.5, "praise": 1.0}, {SLOPE: 1.0, SHIFT: math.log(2.0)})
+    assert by_curve == pytest.approx(1.0 / 7.0, abs=0.005)  # the odds are 3 to 1, and twice that with the shift
+    # What is heard for sure is not also improbable.
+    assert reading_from({"irony"}, [], sincerity=0.1).sincerity == 1.0
 
 
-def test_one_in_seven_of_the_sincere_replies_that_the_classifier_reads_is_in_doubt():
+def test_mockery_is_believed_less_than_kindness():
     train = pytest.importorskip("simulator.encoder.train")
-    rows = [row for row in train.read(train.REPLIES / "dev.jsonl") if train.is_sincere(row)]
-    answers = [shipped("en").asked(row.dialogue, row.reply)[-1] for row in rows]
-    doubts = [one[DOUBT] for one in answers if one]
-    assert train.doubt_threshold(doubts) == shipped("en").thresholds[DOUBT]
-    assert np.mean(np.array(doubts) >= shipped("en").thresholds[DOUBT]) == pytest.approx(0.15, abs=0.01)
+    believed: dict[bool, list[float]] = {True: [], False: []}
+    for row in train.read(train.REPLIES / "dev.jsonl"):
+        if logits := shipped("en").asked(row.dialogue, row.reply)[-1]:
+            probabilities = {name: 1.0 / (1.0 + np.exp(-logit)) for name, logit in logits.items()}
+            believed[row.label["tone"] == "plain" and row.label["coherence"] == 2].append(
+                sincerity(probabilities, shipped("en").thresholds)
+            )
+    assert np.median(believed[True]) > 0.75 and np.median(believed[False]) < 0.4
     short = shipped("en").asked(OPENED, "That must hurt.")
     assert short == (heard("That must hurt."), "", {})
 

@@ -11,7 +11,7 @@ from simulator.dialogue import Dialogue
 from simulator.emotion import meets
 from simulator.lexicon import Lexicon
 from simulator.listener import Register, facts_stated, is_echo, parse_text, read_by_rule
-from simulator.ngrams import DOUBT, doubt, margins, reading_from, told_and_wished
+from simulator.ngrams import margins, reading_from, sincerity, told_and_wished
 from simulator.reading import Reading
 from simulator.text import num_words, words_of
 
@@ -111,10 +111,10 @@ class EncoderListener:
             answers: probability of each question, by name.
             taken_up: probability of each of the user's latest turns.
         """
-        over = margins({**answers, DOUBT: doubt(answers)}, self.hearing.thresholds, wanted=meets(dialogue.scenario.family))
+        over = margins(answers, self.hearing.thresholds, wanted=meets(dialogue.scenario.family))
         above = {name for name, margin in over.items() if margin >= 0.0}
         latest = dialogue.said()[-len(taken_up) :]
         told = [facts_stated(text, dialogue.story.facts) for text in latest]
         cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}
         contempt = parse_text(reply, "en").contempt[0] if num_words(reply) > self.LONG else ()
-        return reading_from(above, cues, contempt=contempt)
+        return reading_from(above, cues, sincerity=sincerity(answers, self.hearing.thresholds), contempt=contempt)

@@ -142,7 +142,8 @@ class Hearing:
     Args:
         folder: of the base encoder, whose upper layers are the network's.
         weights_FQ: of the features of the words.
-        thresholds: of the probabilities, by question, of `WANTED`, `DOUBT` and `taken_up`; filled by training.
+        thresholds: of the probabilities, by question, of `WANTED` and `taken_up`, with `SLOPE` and `SHIFT`;
+            filled by training.
     """
 
     def __init__(self, folder: Path, words: WordFeatures, weights_FQ: torch.Tensor, thresholds: dict[str, float]) -> None:

@@ -27,7 +27,18 @@ from simulator.encoder.network import MAX_TURNS, WEIGHTS, Hearing, base_encoder,
 from simulator.files import progress, read_jsonl
 from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register, read_by_rule
-from simulator.ngrams import DOUBT, WANTED, NgramClassifier, WordFeatures, WordVectors, doubt, strategies, told_and_wished, vocabulary
+from simulator.ngrams import (
+    SHIFT,
+    SLOPE,
+    WANTED,
+    NgramClassifier,
+    WordFeatures,
+    WordVectors,
+    doubt,
+    strategies,
+    told_and_wished,
+    vocabulary,
+)
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
 
@@ -190,9 +201,9 @@ def fit_words(features_NF: torch.Tensor, targets_NQ: torch.Tensor, penalty: floa
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m simulator.encoder.train", description=__doc__)
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the replies (default 8)")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the replies (default 4)")
     parser.add_argument("--seed", type=int, default=0)
-    shipped = "replies/train.jsonl, and for the encoder train_2.jsonl and small_model.jsonl"
+    shipped = "replies/train.jsonl and train_2.jsonl, and for the encoder small_model.jsonl"
     parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped}; for Chinese train_zh.jsonl)")
     parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl, or dev_zh.jsonl)")
     made_instead = "make the rule listener's weights instead, of English or Chinese (a minute)"
@@ -206,11 +217,11 @@ def main() -> None:
     if options.vectors:
         word_vectors().save(options.out or ngrams.VECTORS)
         return
-    part = "_zh.jsonl" if options.ngrams == "zh" else ".jsonl"
-    further = () if options.ngrams else ("train_2.jsonl", "small_model.jsonl")
-    files = options.train or [REPLIES / name for name in (f"train{part}", *further)]
-    rows, dev = [row for path in files for row in read(path)], read(options.dev or REPLIES / f"dev{part}")
     language = options.ngrams or "en"
+    english = ("train.jsonl", "train_2.jsonl") if options.ngrams else ("train.jsonl", "train_2.jsonl", "small_model.jsonl")
+    files = options.train or [REPLIES / name for name in (english if language == "en" else ("train_zh.jsonl",))]
+    rows = [row for path in files for row in read(path)]
+    dev = read(options.dev or REPLIES / ("dev.jsonl" if language == "en" else "dev_zh.jsonl"))
     words = WordFeatures(vocabulary([row.reply for row in rows], language), language)
     if options.ngrams:
         train_ngrams(words, rows, dev).save(options.out or ngrams.weights_file(options.ngrams))
@@ -260,13 +271,10 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
     chosen[WANTED] = wanted_threshold(dev, probs_NQ)
     for name in EXPLORING:  # strict users ask for these first: a tenth of the replies without them pass
         k = ngrams.questions().index(name)
-        chosen[name] = three_digits(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.9)))
+        chosen[name] = round(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.9)), 3)
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
     thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    made = NgramClassifier(words, weights_FQ.numpy(), thresholds)
-    answers = (made.asked(row.dialogue, row.reply)[-1] for row in dev if is_sincere(row))
-    made.thresholds[DOUBT] = doubt_threshold([one[DOUBT] for one in answers if one])
-    return made
+    return NgramClassifier(words, weights_FQ.numpy(), thresholds | doubt_curve(dev, ngrams.questions(), probs_NQ))
 
 
 @torch.inference_mode()
@@ -278,13 +286,12 @@ def logits(hearing: Hearing, below: Below, size: int = 32) -> tuple[torch.Tensor
 
 
 def choose_thresholds(hearing: Hearing, below: Below, rows: Sequence[Labelled]) -> dict[str, float]:
-    """By question, of `WANTED` and `DOUBT`, and one for `taken_up` with the greatest F1."""
+    """By question, of `WANTED`, the curve of doubt, and one for `taken_up` with the greatest F1."""
     targets, (logits_NQ, taken_up_NT) = Targets.of(rows), logits(hearing, below)
     probs_NQ, seen_NT = logits_NQ.sigmoid(), ~targets.taken_up_NT.isnan()
     thresholds = thresholds_of(questions(), probs_NQ, targets.questions_NQ, most_false=0.01)
     thresholds[WANTED] = wanted_threshold(rows, probs_NQ)
-    of_rows = (doubt(dict(zip(questions(), row_Q, strict=True))) for row_Q in probs_NQ.tolist())
-    thresholds[DOUBT] = doubt_threshold([value for row, value in zip(rows, of_rows, strict=True) if is_sincere(row)])
+    thresholds |= doubt_curve(rows, questions(), probs_NQ)
     return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
 
 
@@ -322,23 +329,15 @@ def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_f
     return round(float(np.quantile(greatest, 1.0 - most_false)), 3)
 
 
-def is_sincere(row: Labelled) -> bool:
-    """Its reader found no irony, no contempt and some sense."""
-    return named_in(row.label).isdisjoint(("irony", "contempt", "senseless"))
+def doubt_curve(rows: Sequence[Labelled], names: Sequence[str], probs_NQ: torch.Tensor) -> dict[str, float]:
+    """`SLOPE` and `SHIFT`: irony, contempt or lack of sense by the logit of their probability, two yes to one no.
 
-
-def doubt_threshold(of_sincere: Sequence[float], *, most_false: float = 0.15) -> float:
-    """Threshold of `DOUBT`: a share `most_false` of the sincere replies pass it.
-
-    Args:
-        of_sincere: doubt about each of them.
+    Two, as mockery that is believed teaches a policy more than kindness that is doubted.
     """
-    return three_digits(float(np.quantile(of_sincere, 1.0 - most_false)))
-
-
-def three_digits(value: float) -> float:
-    """Rounded to three significant digits: thresholds of a sure network are near 0."""
-    return float(f"{value:.3g}")
+    doubts = torch.tensor([[doubt(dict(zip(names, row_Q, strict=True))), 1.0] for row_Q in probs_NQ.tolist()])
+    found = torch.tensor([[float(not named_in(row.label).isdisjoint(("irony", "contempt", "senseless")))] for row in rows])
+    slope, shift = fit_words(doubts, found)[:, 0].tolist()
+    return {SLOPE: round(slope, 3), SHIFT: round(shift + math.log(2.0), 3)}
 
 
 def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:
