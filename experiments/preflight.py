@@ -123,7 +123,8 @@ def check_served(user: LLMUserConfig) -> None:
 def check_model(config: ExperimentConfig) -> Path:
     """The model's folder; refuses one that is missing, learned the other mode (`policy.thinking`), or that the engine cannot load.
 
-    Also refuses a chat template that does not work with thoughts, the system prompt or the context length.
+    Also refuses a chat template that does not work with thoughts, the system prompt or the context length, and an architecture that ranks
+    cannot load or share.
     """
     policy, rollout = config.policy, config.rollout
     folder = Path(policy.model).expanduser()

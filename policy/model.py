@@ -177,7 +177,7 @@ def empty_model(folder: Path) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(folder, **LOCAL)
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise not_loaded(folder, error) from error
     return model
 

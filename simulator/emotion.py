@@ -225,7 +225,10 @@ class Appraisal:
             parts.append(words["contempt"])
         if points.pressed:
             parts.append(words["agreed" if points.pressed > 0 else "resisted"])
+        is_doubted = parsed.sincerity < DOUBTED_BELOW and not parsed.contempt
         for skill in self.CHARGED:
+            if is_doubted and shown[skill]:
+                continue
             if shown[skill] is not None and (points.fit_weight if skill is Skill.FIT else demands[skill]) > 0:
                 parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
         flags = {
@@ -235,7 +238,7 @@ class Appraisal:
             "repeated": parsed.similarity >= REPEATED_AT,
             "scattered": self.scattered,
             "puzzled": parsed.clarity < PUZZLED_BELOW,
-            "doubted": parsed.sincerity < DOUBTED_BELOW and not parsed.contempt,
+            "doubted": is_doubted,
             "unheard": not self.says_something,
             "rebuff": points.doubt is not None and points.change < 0,
         }

@@ -65,7 +65,7 @@ class ReplyFeatures:
     def empathic_depth(self) -> tuple[float, float]:
         """Of replies to users who want empathy: 1 for a move that meets any such wish and a fact they said, 1/2 for one without a fact.
 
-        Times clarity; 0 for a repeated or overloaded reply. First questions are not counted.
+        Times clarity and sincerity; 0 for a repeated or overloaded reply. First questions are not counted.
         """
         return self._tied_move(HiddenIntention.EMPATHY, HiddenIntention.LISTENED, HiddenIntention.PRAISE, HiddenIntention.NOT_AT_FAULT)
 
@@ -80,7 +80,7 @@ class ReplyFeatures:
         is_move = self.strategies & {move for wish in wishes for move in table[wish]}
         if not is_move or reading.similarity >= REPEATED_AT or self.appraisal.scattered:
             return 0.0, 1.0
-        return reading.clarity * (1.0 if reading.cues else 0.5), 1.0
+        return self.appraisal.counts * (1.0 if reading.cues else 0.5), 1.0
 
     def core_insight(self) -> tuple[float, float]:
         """Of replies since the first hint: clear ones that meet the hidden intention and no other wish.
@@ -90,7 +90,7 @@ class ReplyFeatures:
         if not self.was_hinted or self.explores:
             return 0.0, 0.0
         weight = 2.0 if self.appraisal.shown[Skill.HINTS] is not None else 1.0
-        is_clear = self.appraisal.parsed.clarity >= PUZZLED_BELOW
+        is_clear = self.appraisal.counts >= PUZZLED_BELOW
         return weight * (self.fits and self.appraisal.wishes_tried == 1 and is_clear), weight
 
     def dialogue_guidance(self) -> tuple[float, float]:
