@@ -18,6 +18,7 @@ from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import Skill, hint_in, onset
 from simulator.explain import Explanation, figure, read_dialogues, replay, shares_shown, user_settings
 from simulator.listener import Register
+from simulator.reading import Reading
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage.formats import profile_of, read_profiles, write_records
 from simulator.scenario import VANILLA, Difficulty, Scenario, Split
@@ -117,6 +118,17 @@ def test_garble_is_charged_in_figures():
     clarity = explanation.appraisal.parsed.clarity
     assert clarity < 1.0 and explanation.losses()["garble"] == pytest.approx(1.0 - clarity)
     assert f"× clarity {figure(clarity)}, less 1 × {figure(1 - clarity)}" in dict(explanation.steps())["feeling"]
+
+
+def test_a_doubted_reply_is_explained_in_figures_and_not_thanked():
+    dialogue = RuleUser(RuleUserConfig()).begin(TRAIN[0], Difficulty.along(0.0), seed=1)
+    reading = Reading(strategies=("reflection",), cues=(0,), sincerity=0.4)
+    explanation = Explanation.of(dialogue, "Well done.", RuleUserConfig(), reading)
+    steps = dict(explanation.steps())
+    assert "meant and makes sense with a probability of 0.4" in steps["what the reply says"]
+    assert "× probability 0.4, less 1 × 0.6 for the rest" in steps["feeling"]
+    assert explanation.appraisal.worth == pytest.approx(0.4 - 0.6)
+    assert "I am not sure that they mean it." in explanation.thought and "hoping for" not in explanation.thought
 
 
 def test_an_echo_and_the_facts_it_names_are_in_the_first_step():
