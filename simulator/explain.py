@@ -81,13 +81,14 @@ class Explanation:
         return tuple((title, " ".join(text)) for title, text in zip(self.TITLES, texts, strict=True))
 
     def losses(self) -> dict[str, float]:
-        """Worth that the reply lost, by name: costs, and contempt or garble."""
+        """Worth that the reply lost, by name: costs, and contempt, garble or doubt."""
         lost = {cost.name: cost.taken for cost in self.appraisal.costs if cost.taken}
         table, parsed = skill_table(), self.appraisal.parsed
         if parsed.contempt:
             lost["contempt"] = self.appraisal.says_something - sum(lost.values()) - table["contempt"]
         elif self.appraisal.counts < 1.0:
-            lost["garble"] = table["side_costs"]["garble"] * (1.0 - self.appraisal.counts)
+            held = max(self.appraisal.says_something - sum(lost.values()), table["worst"])
+            lost["garble" if parsed.clarity < 1.0 else "doubt"] = held - self.appraisal.worth
         return lost
 
     def _says(self) -> Iterator[str]:

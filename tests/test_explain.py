@@ -116,7 +116,7 @@ def test_costs_that_do_not_count_yet_are_named_with_their_onset():
 def test_garble_is_charged_in_figures():
     explanation = first_reply("I admire your same the so.", 0.0)
     clarity = explanation.appraisal.parsed.clarity
-    assert clarity < 1.0 and explanation.losses()["garble"] == pytest.approx(1.0 - clarity)
+    assert clarity < 1.0 and explanation.losses()["garble"] == pytest.approx(2.0 * (1.0 - clarity))  # from 1 to clarity less the rest
     assert f"× clarity {figure(clarity)}, less 1 × {figure(1 - clarity)}" in dict(explanation.steps())["feeling"]
 
 
@@ -127,7 +127,7 @@ def test_a_doubted_reply_is_explained_in_figures_and_not_thanked():
     steps = dict(explanation.steps())
     assert "meant and makes sense with a probability of 0.4" in steps["what the reply says"]
     assert "× probability 0.4, less 1 × 0.6 for the rest" in steps["feeling"]
-    assert explanation.appraisal.worth == pytest.approx(0.4 - 0.6)
+    assert explanation.appraisal.worth == pytest.approx(0.4 - 0.6) and explanation.losses() == pytest.approx({"doubt": 1.2})
     assert "I am not sure that they mean it." in explanation.thought and "hoping for" not in explanation.thought
 
 
