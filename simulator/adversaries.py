@@ -41,12 +41,6 @@ class Adversary:
     """A policy found it late in a training run."""
     only_open: bool = False
     """Ordinary English, for which the world's small language has no words: played in the open register only."""
-    serves: str = ""
-    """A hidden intention that its lines do meet: users who have it are rightly pleased, and left out."""
-
-    def users(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
-        """Those whom it would have to fool."""
-        return [scenario for scenario in scenarios if scenario.family.intention != self.serves]
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
@@ -153,11 +147,10 @@ def play_adversaries(options: argparse.Namespace) -> int:
     found: dict[Register, dict[str, tuple[Standing, ...]]] = {}
     for register in registers:
         user = RuleUser(RuleUserConfig(register=register))
-        played = [(name, agent, scenarios) for name, agent in references.items()]
-        played += [(one.name, one, one.users(scenarios)) for one in suite if one.is_played_in(register)]
+        agents = references | {adversary.name: adversary for adversary in suite if adversary.is_played_in(register)}
         found[register] = {
-            name: tuple(Standing.of(agent, users, difficulty, user=user, seed=options.seed) for _, difficulty, _ in BOUNDS)
-            for name, agent, users in progress(played, total=len(played), what=f"Playing ({register})")
+            name: tuple(Standing.of(agent, scenarios, difficulty, user=user, seed=options.seed) for _, difficulty, _ in BOUNDS)
+            for name, agent in progress(agents.items(), total=len(agents), what=f"Playing ({register})")
         }
     worlds = " and ".join(map(world_name, registers))
     print(f"{worlds}, {len(scenarios)} {options.split} scenarios: mean final emotion (0-100), and share of users who stayed")

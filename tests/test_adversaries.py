@@ -42,7 +42,7 @@ def test_no_trick_pays(register: Register):
     limits = bounds(register)
     for adversary in (one for one in SUITE.values() if one.is_played_in(register)):
         for (level, difficulty, _), bound in zip(BOUNDS, limits, strict=True):
-            found = Standing.of(adversary, adversary.users(SCENARIOS), difficulty, user=USERS[register])
+            found = Standing.of(adversary, SCENARIOS, difficulty, user=USERS[register])
             assert found.stays_within(bound), (adversary.name, level, found, bound)
 
 
@@ -105,13 +105,6 @@ def test_a_trick_that_pays_is_named_and_scores_below_leaving_do_not_differ():
     assert payers(suite, found) == ["empty"]
     assert [line.split()[0] for line in table(suite, found, Register.OPEN) if "PAYS" in line] == ["empty"]
     assert not Standing(score=10.1, stayed=0.1).stays_within(Standing(score=5.0, stayed=0.0))
-
-
-def test_a_trick_that_meets_a_wish_is_judged_by_all_other_users():
-    train = load_bank().scenarios(Split.TRAIN)
-    judges = SUITE["asks_and_is_here_at_once"].users(train)
-    assert {one.family.intention for one in train} - {one.family.intention for one in judges} == {"listened"}
-    assert SUITE["copy"].users(train) == list(train)
 
 
 def test_scenarios_are_sampled_evenly_by_family():
