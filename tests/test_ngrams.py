@@ -35,6 +35,7 @@ from simulator.world import load_bank
 SCENARIO = load_bank().scenario("train/drum_practice_letter/empathy-passive")
 USER = RuleUser(RuleUserConfig())
 OPENED = USER.begin(SCENARIO, VANILLA, seed=1)
+misheard = pytest.mark.xfail(reason="heard by the weights before: the first as contempt now, the second as empathy in doubt", strict=True)
 
 
 def heard(reply: str):
@@ -48,6 +49,7 @@ def heard(reply: str):
         ("Why not knock on her door tomorrow with the new times on a card?", "suggestion"),
         ("And what did the landlord say then?", "question"),
         ("None of this is on you, and she should have come to you first.", "siding"),
+        pytest.param("None of this is on you, she should have come to you first.", "siding", marks=misheard),
     ],
 )
 def test_ordinary_sentences_are_heard(reply: str, strategy: str):
@@ -59,6 +61,7 @@ def test_ordinary_sentences_are_heard(reply: str, strategy: str):
     ("reply", "strategy"),
     [
         ("把花养得那么好，是你一早一晚伺候出来的，旁人学不来。", "praise"),
+        pytest.param("花养成这样，得费多少个早晨啊，你真舍得下功夫。", "praise", marks=misheard),
         ("你种了这么久，一下子全没了，心里空落落的吧。", "restatement"),
     ],
 )

@@ -206,7 +206,7 @@ def main() -> None:
     shipped = "replies/train.jsonl and train_2.jsonl, and for the encoder small_model.jsonl"
     parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped}; for Chinese train_zh.jsonl)")
     parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl, or dev_zh.jsonl)")
-    made_instead = "make the rule listener's weights instead, of English or Chinese (a minute)"
+    made_instead = "make the rule listener's weights instead, of English or Chinese (three minutes)"
     parser.add_argument("--ngrams", nargs="?", const="en", choices=("en", "zh"), help=made_instead)
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
@@ -330,7 +330,7 @@ def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_f
 
 
 def doubt_curve(rows: Sequence[Labelled], names: Sequence[str], probs_NQ: torch.Tensor) -> dict[str, float]:
-    """`SLOPE` and `SHIFT`: irony, contempt or lack of sense by the logit of their probability, two yes to one no.
+    """`SLOPE` and `SHIFT`: irony, contempt or lack of sense by the logit of their probability; both balanced, then two yes to one no.
 
     Two, as mockery that is believed teaches a policy more than kindness that is doubted.
     """
