@@ -38,8 +38,6 @@ REPEATED_AT, VERBATIM_AT = 0.7, 0.95
 """Content overlap with an earlier reply from which a reply counts as a repetition, and from which as the same reply again."""
 PUZZLED_BELOW = 0.7
 """Clarity below which the user says that it could not follow."""
-DOUBTED_BELOW = 0.6
-"""Sincerity below which the user says that it may not be meant."""
 MAX_CHANGE = 10
 QUANTA = (-10, -5, 5, 10)
 """The changes recorded in SAGE's conversations, nearly without exception."""
@@ -225,7 +223,7 @@ class Appraisal:
             parts.append(words["contempt"])
         if points.pressed:
             parts.append(words["agreed" if points.pressed > 0 else "resisted"])
-        is_doubted = parsed.sincerity < DOUBTED_BELOW and not parsed.contempt
+        is_doubted = parsed.is_doubted and not parsed.contempt
         for skill in self.CHARGED:
             if is_doubted and shown[skill]:
                 continue

@@ -64,7 +64,7 @@ class ParsedReply(Reading):
     farewell: bool
     """The agent says goodbye."""
     earlier_strategies: tuple[tuple[str, ...], ...] = ()
-    """Strategies of each earlier reply."""
+    """Strategies of each earlier reply; none of one that was doubted."""
     last_cues: tuple[tuple[int, ...], ...] = ()
     """Facts that each of the last two replies took up."""
     mentioned: tuple[tuple[int, ...], ...] = ()
@@ -98,12 +98,15 @@ def parse(
     if before and (things := heard.nouns.union(*(past.nouns for past in before))):
         everything = " ".join(said).lower()
         unknown = {thing for thing in things if thing not in everything}
+    read = min(1.0, Lexicon.MAX_READ / max(len(reply), 1))
     return ParsedReply(
-        **vars(reading),
+        **{**vars(reading), "clarity": reading.clarity * read},
         similarity=max((heard.overlap(past, unknown) for past in before), default=0.0),
         num_words=num_words(reply),
         farewell=says_goodbye(reply, ignore_reported=register is Register.OPEN and language == "en"),
-        earlier_strategies=tuple(kept.strategies if kept else past.strategies for kept, past in zip(known, before, strict=True)),
+        earlier_strategies=tuple(
+            () if kept and kept.is_doubted else (kept or past).strategies for kept, past in zip(known, before, strict=True)
+        ),
         last_cues=tuple(kept.cues if kept else cues_in(past, scenario) for kept, past in list(zip(known, earlier, strict=True))[-2:]),
         mentioned=tuple(facts_stated(text, scenario.facts) for text in said),
     )

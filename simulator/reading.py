@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+DOUBTED_BELOW = 0.6
+"""Sincerity below which a reply is doubted: its moves count for no later one, and the user says that it may not be meant."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
@@ -27,6 +30,11 @@ class Reading:
     """Mostly the user's own sentences; it shows no strategy and takes up no fact."""
     dropped: tuple[int, ...] = ()
     """Indices of facts that the reply names without saying anything about them."""
+
+    @property
+    def is_doubted(self) -> bool:
+        """It may not be meant."""
+        return self.sincerity < DOUBTED_BELOW
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record of the clarity and whatever else is not the default; `from_dict` reads it."""

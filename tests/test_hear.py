@@ -105,10 +105,11 @@ def test_mockery_heard_by_a_model_costs_as_much_as_contempt():
 def test_earlier_readings_count_as_they_were_recorded_and_replays_need_no_listener():
     user = RuleUser(RuleUserConfig())
     dialogue = user.begin(SCENARIO, VANILLA, seed=1)
-    for reading in (Reading(strategies=("question",), ties_back=False), Reading(strategies=("suggestion",), cues=(0,), ties_back=True)):
+    asked = Reading(strategies=("question",), ties_back=False)
+    for reading in (asked, Reading(strategies=("suggestion",), cues=(0,), ties_back=True), Reading(strategies=("praise",), sincerity=0.5)):
         answered = user.answer(dialogue, "Mm. Go on with the thing.", reading).turn
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text="Mm. Go on with the thing."), answered)
-    assert appraise(dialogue, "Hm.").parsed.earlier_strategies == (("question",), ("suggestion",))
+    assert appraise(dialogue, "Hm.").parsed.earlier_strategies == (("question",), ("suggestion",), ())  # doubted: no praise
     restored = Dialogue.from_dict(json.loads(json.dumps(dialogue.to_dict())), scenario=SCENARIO)
     assert restored == dialogue
     # A model listened, and its server is gone.
