@@ -193,6 +193,8 @@ def calibrate(options: argparse.Namespace) -> int:
         raise ValueError(
             f"--user-{given[0].replace('_', '-')} must go with --user llm, got {getattr(options, f'user_{given[0]}')!r} without it"
         )
+    if options.listener and (options.dialogues or is_model):
+        raise ValueError(f"--listener must be left out with --dialogues and --user llm, got {options.listener!r}")
     if options.dialogues:
         # Up to so many answered conversations of each family, chosen by the seed.
         path = transcript_file(options.dialogues, evaluation=False)
@@ -214,7 +216,7 @@ def calibrate(options: argparse.Namespace) -> int:
         chosen = (chance.sample(by_family[one], min(options.per_family or 24, len(by_family[one]))) for one in sorted(by_family))
         frozen = [Frozen(agent="recorded", dialogue=dialogue) for dialogues in chosen for dialogue in dialogues]
     else:
-        config = user_settings({"register": options.register})
+        config = user_settings({"register": options.register, "listener": options.listener})
         user, scenarios = RuleUser(config), load_bank().scenarios(Split(options.split))
         per_family = options.per_family or (1 if is_model else 4)
         panel = sample(scenarios, per_family, seed=options.seed)

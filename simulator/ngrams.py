@@ -20,7 +20,7 @@ from simulator.emotion import meets
 from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
-from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, num_words, words_of
+from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, content_words, num_words, words_of
 from simulator.world import LEXICON, read_toml
 
 VECTORS = LEXICON / "vectors_en.npz"
@@ -81,6 +81,11 @@ class WordFeatures:
     def __init__(self, known: dict[str, float], language: str = "en") -> None:
         self.known, self.language = known, language
         self.place = {gram: k for k, gram in enumerate(known)}
+
+    def share_known(self, text: str) -> float:
+        """Share of the words that occurred in training, in [0, 1]; 0 for a text without any."""
+        words = [word for word in tokens(text, self.language) if word[0].isalpha()]
+        return sum(word in self.place for word in words) / max(len(words), 1)
 
     def __len__(self) -> int:
         return len(self.known) + self.NUM_NUMBERS
@@ -195,6 +200,11 @@ def margins(values: Mapping[str, float], thresholds: Mapping[str, float], *, wan
     return {name: value - thresholds[WANTED if name in wanted else name] for name, value in values.items()}
 
 
+def probability(logit: float) -> float:
+    """The logistic function."""
+    return 1.0 / (1.0 + math.exp(-logit))
+
+
 def doubt(probabilities: Mapping[str, float]) -> float:
     """Logit of the probability that a reply is ironic, contemptuous or senseless, as if these were independent."""
     sincere = math.prod(1.0 - probabilities[name] for name in ("irony", "contempt", "senseless"))
@@ -207,7 +217,7 @@ def sincerity(probabilities: Mapping[str, float], thresholds: Mapping[str, float
 
     Source: Platt 1999, a logistic curve through a classifier's own figures.
     """
-    return round(1.0 / (1.0 + math.exp(thresholds[SLOPE] * doubt(probabilities) + thresholds[SHIFT])), 2)
+    return round(probability(-thresholds[SLOPE] * doubt(probabilities) - thresholds[SHIFT]), 2)
 
 
 def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, sincerity: float, contempt: Sequence[str] = ()) -> Reading:
@@ -218,15 +228,31 @@ def reading_from(heard: AbstractSet[str], cues: Iterable[int], *, sincerity: flo
         contempt: kinds that were heard otherwise.
     """
     kinds = tuple(dict.fromkeys([*contempt, *(kind for kind in ("irony", "contempt") if kind in heard)]))
-    is_sure = bool(kinds) or "senseless" in heard
+    is_rejected = bool(kinds) or "senseless" in heard
     return Reading(
-        strategies=() if is_sure else tuple(name for name in strategies() if name in heard),
+        strategies=() if is_rejected else tuple(name for name in strategies() if name in heard),
         cues=tuple(sorted(cues)),
         clarity=0.0 if "senseless" in heard else 0.5 if "unclear" in heard else 1.0,
-        sincerity=1.0 if is_sure else sincerity,
+        sincerity=1.0 if is_rejected else sincerity,
         contempt=kinds,
         ties_back="ties_back" in heard,
     )
+
+
+def split_moves(dialogue: Dialogue, reply: str) -> tuple[str, str]:
+    """The sentences of a reply that are moves of the built-in world, and the others."""
+    story, sentences = dialogue.story, re.findall(r"[^.!?]+[.!?]*", reply)
+    # Users from profiles have no other person, and no moves are made for them; nor in Chinese.
+    has_moves = story.other and story.language == "en"
+    moves = [one for one in sentences if has_moves and Moves.clarity(one, story.facts, story.other) == 1.0]
+    return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
+
+
+def without_invented(by_lexicon: Reading, dialogue: Dialogue, reply: str) -> Reading:
+    """The reading without a restatement that shares no content word with the user: "So, you have no garden?" to whoever has none."""
+    if content_words(reply) & frozenset().union(*map(content_words, dialogue.said())):
+        return by_lexicon
+    return replace(by_lexicon, strategies=tuple(name for name in by_lexicon.strategies if name != "restatement"))
 
 
 class NgramClassifier:
@@ -244,14 +270,14 @@ class NgramClassifier:
         """The reading of a reply that is not yet in the dialogue."""
         by_lexicon, moves, answers = self.asked(dialogue, reply)
         if not answers:
-            return by_lexicon
+            return by_lexicon if moves else without_invented(by_lexicon, dialogue, reply)
         over = margins(answers, self.thresholds, wanted=meets(dialogue.scenario.family))
         heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en") if moves else ())
         if len(by_lexicon.strategies) > MOST_MOVES:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
         cues = {*by_lexicon.cues, *latest}
-        probabilities = {name: 1.0 / (1.0 + math.exp(-logit)) for name, logit in answers.items()}
+        probabilities = {name: probability(logit) for name, logit in answers.items()}
         reading = reading_from(heard, cues, sincerity=sincerity(probabilities, self.thresholds), contempt=by_lexicon.contempt)
         return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
 
@@ -261,7 +287,7 @@ class NgramClassifier:
         Answers are logits by question. There are none where the lexicon alone reads: replies whose lack of sense it sees, and the shortest.
         """
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
-        moves, rest = self.split(dialogue, reply)
+        moves, rest = split_moves(dialogue, reply)
         length = num_words(rest) if dialogue.story.language == "zh" else len(words_of(rest))
         if by_lexicon.echo or not by_lexicon.clarity or length < FEWEST_WORDS:
             return by_lexicon, moves, {}
@@ -270,18 +296,9 @@ class NgramClassifier:
         known = np.flatnonzero(features_F)
         logits_Q = features_F[known].astype(float) @ self.weights_FQ[known].astype(float)  # in double precision the same everywhere
         logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
-        if logits["contempt"] < max(logits[name] for name in strategies()) - 1.0:
-            logits["contempt"] = -100.0  # kindness in blunt words
+        # Either contempt, or the likeliest move, or neither (multinomial): kindness may come in blunt words.
+        logits["contempt"] -= math.log1p(math.exp(max(logits[name] for name in strategies())))
         return by_lexicon, moves, logits
-
-    @staticmethod
-    def split(dialogue: Dialogue, reply: str) -> tuple[str, str]:
-        """The sentences of a reply that are moves of the built-in world, and the others."""
-        story, sentences = dialogue.story, re.findall(r"[^.!?]+[.!?]*", reply)
-        # Users from profiles have no other person, and no moves are made for them; nor in Chinese.
-        has_moves = story.other and story.language == "en"
-        moves = [one for one in sentences if has_moves and Moves.clarity(one, story.facts, story.other) == 1.0]
-        return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
 
     def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:
         """[F] of words, of what the lexicon hears, the mean vector of the reply, its product with that of the latest turn, and 1."""

@@ -18,6 +18,7 @@ from simulator.listener import read_by_rule
 from simulator.reading import Reading
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty
+from simulator.scripted import AGENTS, play
 from simulator.version import world_of
 from simulator.world import load_bank
 
@@ -48,8 +49,7 @@ def test_it_tells_kindness_from_mockery_and_from_nonsense(user: RuleUser) -> Non
         )
     }
     assert changes[kind] > 0
-    assert all(change < changes[kind] for text, change in changes.items() if text != kind)
-    assert sum(change > 0 for change in changes.values()) <= 2
+    assert all(change <= 0 for text, change in changes.items() if text != kind)
 
 
 def test_it_hears_no_sense_in_what_a_small_model_babbles(user: RuleUser) -> None:
@@ -72,6 +72,9 @@ def test_it_hears_no_sense_in_what_a_small_model_babbles(user: RuleUser) -> None
         "?!...",
         "你为什么不去找房东谈谈呢？",
         "Почему вы не поговорите с ней?",
+        "Wat vreselijk dat je dat moest meemaken, ik kan me voorstellen hoe alleen je je voelde.",
+        "Je suis vraiment désolé, ça doit être terrible pour toi.",
+        "I am so sorry, that letter must have hurt. " + "a" * 50_000,
         "word " * 10_000,
         "a" * 50_000,
         "\x00\ud800 no",
@@ -100,6 +103,17 @@ def test_the_shortest_replies_are_read_by_the_lexicon(user: RuleUser) -> None:
     dialogue = opened(user)
     for reply in ("no", "Oh no."):
         assert encoder.make().read(dialogue, reply) == read_by_rule(reply, dialogue.story, said=dialogue.said())
+
+
+def test_moves_of_the_world_are_read_by_the_lexicon_also_beside_other_sentences(user: RuleUser) -> None:
+    dialogue, by_rule = opened(user), RuleUser(RuleUserConfig(register="open"))
+    move = f"How did it start with {dialogue.scenario.facts[0].cue}?"
+    assert user.reading(dialogue, move) == by_rule.reading(dialogue, move)
+    both = user.reading(dialogue, f"{move} It hurts when somebody goes over your head like that.")
+    assert {"question", "reflection"} <= set(both.strategies)
+    for rung in ("L0", "L3", "L6"):
+        played = [play(AGENTS[rung], dialogue.scenario, Difficulty.along(0.5), seed=1, user=one).emotion for one in (user, by_rule)]
+        assert played[0] == played[1], rung
 
 
 def test_what_the_user_said_is_an_echo(user: RuleUser) -> None:

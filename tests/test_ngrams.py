@@ -25,6 +25,7 @@ from simulator.ngrams import (
     reading_from,
     shipped,
     sincerity,
+    split_moves,
     told,
     told_and_wished,
 )
@@ -35,7 +36,7 @@ from simulator.world import load_bank
 SCENARIO = load_bank().scenario("train/drum_practice_letter/empathy-passive")
 USER = RuleUser(RuleUserConfig())
 OPENED = USER.begin(SCENARIO, VANILLA, seed=1)
-misheard = pytest.mark.xfail(reason="heard by the weights before: the first as contempt now, the second as empathy in doubt", strict=True)
+misheard = pytest.mark.xfail(reason="heard as empathy, and doubted", strict=True)
 
 
 def heard(reply: str):
@@ -49,7 +50,7 @@ def heard(reply: str):
         ("Why not knock on her door tomorrow with the new times on a card?", "suggestion"),
         ("And what did the landlord say then?", "question"),
         ("None of this is on you, and she should have come to you first.", "siding"),
-        pytest.param("None of this is on you, she should have come to you first.", "siding", marks=misheard),
+        ("None of this is on you, she should have come to you first.", "siding"),
     ],
 )
 def test_ordinary_sentences_are_heard(reply: str, strategy: str):
@@ -89,6 +90,8 @@ def test_mockery_and_contempt_show_no_strategy(reply: str):
         "ok " * 20_000,
         "Gracias por contarme todo esto.",
         "?!" * 20_000,
+        "I am so sorry, that letter must have hurt. " + "a" * 50_000,
+        "Wat vreselijk dat je dat moest meemaken, ik kan me voorstellen hoe alleen je je voelde.",
     ],
 )
 def test_what_makes_no_sense_never_pleases(reply: str):
@@ -111,9 +114,9 @@ def test_marks_that_are_spread_count_three_times_at_most():
 
 def test_moves_of_the_world_are_heard_by_the_lexicon_also_beside_other_sentences():
     move = f"How did it start with {SCENARIO.facts[0].cue}?"
-    assert NgramClassifier.split(OPENED, move) == (move, "") and heard(move).strategies == ("question",)
+    assert split_moves(OPENED, move) == (move, "") and heard(move).strategies == ("question",)
     both = f"{move} I will be here tomorrow as well."
-    assert NgramClassifier.split(OPENED, both) == (move, "I will be here tomorrow as well.") and "question" in heard(both).strategies
+    assert split_moves(OPENED, both) == (move, "I will be here tomorrow as well.") and "question" in heard(both).strategies
 
 
 def test_the_reading_is_in_the_record_and_other_registers_keep_the_lexicon():
@@ -132,7 +135,7 @@ def test_what_stands_behind_the_words_changes_nothing_and_the_weights_are_packag
     reply = "Bless you, I would be livid, and I'd want to shout it down the stairs."
     for behind in (" 🙂", '"', " )"):
         assert heard(reply + behind).strategies == heard(reply).strategies
-    assert NgramClassifier.split(OPENED, reply + " 🙂") == ("", reply + " 🙂")
+    assert split_moves(OPENED, reply + " 🙂") == ("", reply + " 🙂")
     setup = ConfigParser()
     setup.read(Path(__file__).parent.parent / "setup.cfg")
     assert "lexicon/*.npz" in setup["options.package_data"]["simulator"].split()
@@ -188,7 +191,7 @@ def test_mockery_is_believed_less_than_kindness():
             believed[row.label["tone"] == "plain" and row.label["coherence"] == 2].append(
                 sincerity(probabilities, shipped("en").thresholds)
             )
-    assert np.median(believed[True]) > 0.75 and np.median(believed[False]) < 0.4
+    assert np.median(believed[True]) > 0.75 and np.median(believed[False]) < 0.3
     short = shipped("en").asked(OPENED, "That must hurt.")
     assert short == (heard("That must hurt."), "", {})
 
@@ -209,3 +212,36 @@ def test_word_vectors_put_like_words_together():
     sad, grief, bus = map(WordVectors.shipped().mean, ("sad", "grief", "bus"))
     assert np.linalg.norm(sad) == pytest.approx(1.0, abs=0.02) and sad @ grief > sad @ bus + 0.2
     assert not WordVectors.shipped().mean("the qzxv").any()
+
+
+@pytest.mark.parametrize(("language", "part"), [("en", "dev"), ("zh", "dev_zh")])
+def test_the_curve_of_sincerity_is_the_one_that_training_fits(language: str, part: str):
+    train = pytest.importorskip("simulator.encoder.train")
+    thresholds = shipped(language).thresholds
+    fitted = train.curve_of_rule(shipped(language), train.read(train.REPLIES / f"{part}.jsonl"))
+    assert fitted == pytest.approx({SLOPE: thresholds[SLOPE], SHIFT: thresholds[SHIFT]}, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "So, you have no Hugging Face?",
+        "Do you ever stop whining about that coffee?",
+        "Are you always this dramatic?",
+        "What is wrong with you?",
+        "Why do you always cry about this?",
+        "Well done, genius.",
+        "Well, those drums won't pay for themselves, will they? Poor you, having to practise all those evenings.",
+        "Your landlord is sure of the drums, and the letter stopped going as you were afraid that the neighbour felt it.",
+    ],
+)
+@pytest.mark.parametrize("strictness", [0.2, 0.35])
+def test_mockery_and_babble_please_no_user(reply: str, strictness: float):
+    for scenario in load_bank().scenarios("train")[:240:10]:
+        opened = USER.begin(scenario, Difficulty.along(strictness), seed=1)
+        assert (USER.answer(opened, reply).turn.change or 0) <= 0, scenario.scenario_id
+
+
+def test_a_short_restatement_has_to_take_up_something():
+    assert heard("So she wrote to the landlord.").strategies == ("restatement",)
+    assert heard("So, you have no velvet printer.").strategies == ()

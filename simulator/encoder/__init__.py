@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from simulator.dialogue import Dialogue
 from simulator.emotion import meets
-from simulator.lexicon import Lexicon
-from simulator.listener import Register, facts_stated, is_echo, parse_text, read_by_rule
-from simulator.ngrams import margins, reading_from, sincerity, told_and_wished
+from simulator.listener import Register, cues_in, facts_stated, is_echo, parse_text, read_by_rule, strategies_in
+from simulator.ngrams import margins, reading_from, sincerity, split_moves, told_and_wished
 from simulator.reading import Reading
 from simulator.text import num_words, words_of
 
@@ -41,6 +40,8 @@ class EncoderListener:
     """Replies of like length that are read together; more cost more each."""
     FEWEST_WORDS = 3
     """Shorter replies are read by the lexicon."""
+    FEWEST_KNOWN = 0.4
+    """Share of known words below which a reply is no English: replies in nine other languages have at most 0.23."""
     LONG = 80
     """Words from which the network may not read a reply to its end, so that the lexicon listens for contempt, too."""
 
@@ -79,7 +80,7 @@ class EncoderListener:
                     answer.set_exception(error)
 
     def counts(self) -> dict[str, float]:
-        """It costs time alone."""
+        """None: no server is asked."""
         return {}
 
     def read_all(self, replies: Sequence[tuple[Dialogue, str]]) -> list[Reading]:
@@ -88,33 +89,39 @@ class EncoderListener:
         unread = sorted((k for k, reading in enumerate(readings) if reading is None), key=lambda k: len(replies[k][1]))
         for start in range(0, len(unread), self.BATCH):
             batch = unread[start : start + self.BATCH]
-            found = self.hearing.probabilities([told_and_wished(replies[k][0]) for k in batch], [replies[k][1] for k in batch])
-            for k, (answers, taken_up) in zip(batch, found, strict=True):
-                readings[k] = self._reading(*replies[k], answers, taken_up)
+            parts = [split_moves(*replies[k]) for k in batch]
+            found = self.hearing.probabilities([told_and_wished(replies[k][0]) for k in batch], [rest for _, rest in parts])
+            for k, (moves, _), (answers, taken_up) in zip(batch, parts, found, strict=True):
+                readings[k] = self._reading(*replies[k], moves, answers, taken_up)
         return [reading for reading in readings if reading is not None]
 
     def _without_network(self, dialogue: Dialogue, reply: str) -> Reading | None:
-        """The reading of a reply that is mostly the user's own words, very short, or in no Latin letters; None for all others."""
+        """The reading of a reply that is in no English, very short, mostly the user's own words, or made of the built-in world's moves.
+
+        None for all others.
+        """
         language = dialogue.scenario.language
         if language != "en":
             raise ValueError(f"simulator.listener must be rule or model for users who speak {language}, got 'encoder', which hears English")
-        letters = [character.isascii() for character in reply[: Lexicon.MAX_READ] if character.isalpha()]
-        if sum(letters) <= 0.5 * len(letters):
+        if self.hearing.words.share_known(reply) < self.FEWEST_KNOWN:
             return Reading(clarity=0.0)
-        if len(words_of(reply)) < self.FEWEST_WORDS:
-            return read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
-        return Reading(echo=True) if is_echo(reply, dialogue.said()) else None
+        if is_echo(reply, dialogue.said()):
+            return Reading(echo=True)
+        is_short = len(words_of(split_moves(dialogue, reply)[1])) < self.FEWEST_WORDS
+        return read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN) if is_short else None
 
-    def _reading(self, dialogue: Dialogue, reply: str, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:
+    def _reading(self, dialogue: Dialogue, reply: str, moves: str, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:
         """
         Args:
+            moves: of the built-in world, in the reply.
             answers: probability of each question, by name.
             taken_up: probability of each of the user's latest turns.
         """
         over = margins(answers, self.hearing.thresholds, wanted=meets(dialogue.scenario.family))
-        above = {name for name, margin in over.items() if margin >= 0.0}
+        above = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en"))
         latest = dialogue.said()[-len(taken_up) :]
         told = [facts_stated(text, dialogue.story.facts) for text in latest]
         cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}
+        cues |= set(cues_in(moves, dialogue.story))
         contempt = parse_text(reply, "en").contempt[0] if num_words(reply) > self.LONG else ()
         return reading_from(above, cues, sincerity=sincerity(answers, self.hearing.thresholds), contempt=contempt)

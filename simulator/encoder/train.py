@@ -11,7 +11,7 @@ import argparse
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from simulator.ngrams import (
     WordFeatures,
     WordVectors,
     doubt,
+    probability,
     strategies,
     told_and_wished,
     vocabulary,
@@ -273,8 +274,15 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
         k = ngrams.questions().index(name)
         chosen[name] = round(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.9)), 3)
     chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
-    thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    return NgramClassifier(words, weights_FQ.numpy(), thresholds | doubt_curve(dev, ngrams.questions(), probs_NQ))
+    made.weights_FQ, made.thresholds = weights_FQ.numpy(), {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
+    made.thresholds |= curve_of_rule(made, dev)
+    return made
+
+
+def curve_of_rule(made: NgramClassifier, rows: Sequence[Labelled]) -> dict[str, float]:
+    """`doubt_curve` of the rows that the classifier reads and the lexicon does not."""
+    asked = [(row, made.asked(row.dialogue, row.reply)[-1]) for row in rows]
+    return doubt_curve([(row, {name: probability(logit) for name, logit in logits.items()}) for row, logits in asked if logits], odds=1.0)
 
 
 @torch.inference_mode()
@@ -291,7 +299,10 @@ def choose_thresholds(hearing: Hearing, below: Below, rows: Sequence[Labelled]) 
     probs_NQ, seen_NT = logits_NQ.sigmoid(), ~targets.taken_up_NT.isnan()
     thresholds = thresholds_of(questions(), probs_NQ, targets.questions_NQ, most_false=0.01)
     thresholds[WANTED] = wanted_threshold(rows, probs_NQ)
-    thresholds |= doubt_curve(rows, questions(), probs_NQ)
+    thresholds |= doubt_curve(
+        [(row, dict(zip(questions(), row_Q, strict=True))) for row, row_Q in zip(rows, probs_NQ.tolist(), strict=True)],
+        odds=2.0,
+    )
     return thresholds | {"taken_up": best_f1(taken_up_NT.sigmoid()[seen_NT], targets.taken_up_NT[seen_NT])}
 
 
@@ -329,15 +340,19 @@ def wanted_threshold(rows: Sequence[Labelled], probs_NQ: torch.Tensor, *, most_f
     return round(float(np.quantile(greatest, 1.0 - most_false)), 3)
 
 
-def doubt_curve(rows: Sequence[Labelled], names: Sequence[str], probs_NQ: torch.Tensor) -> dict[str, float]:
-    """`SLOPE` and `SHIFT`: irony, contempt or lack of sense by the logit of their probability; both balanced, then two yes to one no.
+def doubt_curve(heard: Sequence[tuple[Labelled, Mapping[str, float]]], *, odds: float) -> dict[str, float]:
+    """`SLOPE` and `SHIFT`: irony, contempt or lack of sense by the logit of their probability, calibrated for these odds.
 
-    Two, as mockery that is believed teaches a policy more than kindness that is doubted.
+    Mockery that is believed teaches a policy more than kindness that is doubted. The encoder tells them apart well enough for odds of 2;
+    with these `rule` would doubt a third of all sincere replies, so it has 1.
+
+    Args:
+        odds: of a reply that has one of these to a reply that has none.
     """
-    doubts = torch.tensor([[doubt(dict(zip(names, row_Q, strict=True))), 1.0] for row_Q in probs_NQ.tolist()])
-    found = torch.tensor([[float(not named_in(row.label).isdisjoint(("irony", "contempt", "senseless")))] for row in rows])
+    doubts = torch.tensor([[doubt(probabilities), 1.0] for _, probabilities in heard])
+    found = torch.tensor([[float(not named_in(row.label).isdisjoint(("irony", "contempt", "senseless")))] for row, _ in heard])
     slope, shift = fit_words(doubts, found)[:, 0].tolist()
-    return {SLOPE: round(slope, 3), SHIFT: round(shift + math.log(2.0), 3)}
+    return {SLOPE: round(slope, 3), SHIFT: round(shift + math.log(odds), 3)}
 
 
 def best_f1(probs: torch.Tensor, truth: torch.Tensor) -> float:
