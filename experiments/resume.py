@@ -125,7 +125,7 @@ def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
     for key, name in (
         ("prompts_hash", "the prompts of the LLM user"),
         ("numbers_hash", "the numbers of simulator.preset=sage"),
-        ("listener_hash", "the questions of simulator.listener=model"),
+        ("listener_hash", "the questions or weights of simulator.listener"),
         ("served_hash", "the weights of simulator.serve"),
     ):
         if before.get(key) and key in now and now[key] != before[key]:

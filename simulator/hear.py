@@ -172,7 +172,9 @@ def listening(options: argparse.Namespace, **rule: Any) -> tuple[RuleUserConfig,
     is_model = options.listener == ListenerKind.MODEL
     try:
         server = EndpointConfig(**flag_settings(options, "listener")) if is_model else None
-        config = RuleUserConfig(register=Register(options.register), listener=ListenerKind(options.listener), server=server, **rule)
+        config = RuleUserConfig(
+            register=Register(options.register or Register.OPEN), listener=ListenerKind(options.listener), server=server, **rule
+        )
         difficulty = Difficulty.along(options.strictness)
         if server:
             check_endpoints(server, *first_question(server))
@@ -190,8 +192,9 @@ def hear_file(options: argparse.Namespace) -> int:
     # Recorded dialogues are felt by the rule of their run.
     recorded = recorded_config(options.file).get("simulator") or {}
     rule = {name: recorded[name] for name in ("momentum", "quantise") if recorded.get(name) is not None}
+    options.register = options.register or recorded.get("register")
     config, difficulty = listening(options, **rule)
-    register = Register(options.register)
+    register = config.register or Register.OPEN
     user = (TellsInOrder if options.facts == "in_order" else Guests)(config)
     ids, dialogues, finals = list[Any](), list[Player[Dialogue]](), list[int | None]()
     for number, record in read_jsonl(options.file, what="an object with id, scenario_id and replies", blank=True):

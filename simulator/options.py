@@ -115,7 +115,11 @@ def split_option(parser: argparse._ActionsContainer, choices: tuple[str, ...] = 
 def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
     """Settings of the embedded user; None leaves them to the record, or to their defaults."""
     group = parser.add_argument_group(title)
-    group.add_argument("--register", choices=("open", "world"), help="the language that counts as clear: English or the world's (open)")
+    group.add_argument(
+        "--register",
+        choices=("open", "world"),
+        help="open: ordinary English or Chinese; world: the embedded policy's small language (open)",
+    )
     group.add_argument("--momentum", type=finite, help="share of the last change that carries over, in [0, 1) (0.2)")
     group.add_argument("--start-emotion", type=int, help="emotion at the opening, 10 to 99 (40)")
     group.add_argument("--quantise", action=argparse.BooleanOptionalAction, help="round changes to those of SAGE's users (no)")
@@ -127,7 +131,8 @@ def listener_options(parser: argparse.ArgumentParser) -> None:
     listeners = ("rule", "encoder", "model")
     parser.add_argument("--listener", choices=listeners, default="rule", help="how replies are understood (default rule)")
     parser.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default 0.35, VANILLA)")
-    parser.add_argument("--register", choices=("open", "world"), default="open", help="the language that counts as clear (default open)")
+    open_or_world = "open: ordinary English or Chinese; world: the embedded policy's small language (default open, or as the run has it)"
+    parser.add_argument("--register", choices=("open", "world"), help=open_or_world)
     parser.add_argument("--cache", default="default", help="folder of the model's answers, or off (default: in ~/.cache)")
     server_options(parser, "listener", "the model, with --listener model")
 
@@ -154,7 +159,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     skills.add_argument("file", type=Path, help="dialogues.jsonl or evaluation.jsonl of a run")
     skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
     skills.add_argument("--from-step", type=int, default=0, help="leave out earlier steps (default 0)")
-    skills.add_argument("--register", choices=("open", "world"), help="the language that counts as clear (as recorded, else world)")
+    skills.add_argument(
+        "--register",
+        choices=("open", "world"),
+        help="open: ordinary English or Chinese; world: the embedded policy's small language (as recorded, else world)",
+    )
 
     calibrate = commands.add_parser("calibrate", help="realised against commanded strictness, on frozen dialogues judged again")
     calibrate.description = "Exit code 0: users are as commanded; 1: a bound is missed; 2: the request cannot be met."
@@ -164,7 +173,12 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     calibrate.add_argument(
         "--per-family", type=at_least(1), help="scenarios of each family in the panel (default 4), or dialogues of FILE (24)"
     )
-    calibrate.add_argument("--register", choices=("open", "world"), help="the language that counts as clear (open, or as the run has it)")
+    calibrate.add_argument(
+        "--register",
+        choices=("open", "world"),
+        help="open: ordinary English or Chinese; world: the embedded policy's small language (open, or as the run has it)",
+    )
+    calibrate.add_argument("--listener", choices=("rule", "encoder"), help="how the embedded user understands replies (default rule)")
     calibrate.add_argument("--seed", type=int, default=0, help="chooses scenarios, dialogues and the user's random choices (default 0)")
     calibrate.add_argument("--by-family", action="store_true", help="a line for each hidden intention and persona type")
     calibrate.add_argument("--out", type=Path, metavar="FOLDER", help="write calibration.json and calibration.svg there")
@@ -173,7 +187,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     server_options(calibrate, "user", "the model that plays the user, with --user llm (levels 0 .25 .5 .75 1; one scenario of each family)")
 
     adversaries = commands.add_parser("adversaries", help="agents that try to be paid for nothing, compared with the ladder")
-    adversaries.description = "Exit code 0: no unknown trick pays (docs/users.md); 1: one does; 2: the request cannot be met."
+    adversaries.description = "Exit code 0: no trick passes its bound (docs/users.md); 1: one does; 2: the request cannot be met."
     split_option(adversaries, ("train", "heldout"))
     adversaries.add_argument("--per-family", type=at_least(1), default=4, help="scenarios of each family (default 4)")
     adversaries.add_argument("--register", choices=("open", "world"), help="only this register (default both)")
@@ -215,8 +229,10 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "--preset", choices=("training", "sage"), help="the rule: skills and difficulty, or the one fitted on SAGE's users (training)"
     )
 
-    hear = commands.add_parser(
-        "hear", help="play replies that somebody wrote, or hear recorded dialogues again, and say how each reply was heard and felt"
+    hear = commands.add_parser("hear", help="readings, changes and emotions for written replies, or for recorded dialogues heard again")
+    hear.description = (
+        "Prints how a listener reads each reply, and the user's change of emotion and emotion. Recorded dialogues keep their words and "
+        "difficulty: --strictness, --facts and --seed are for written replies."
     )
     line = 'JSONL, each line {"id", "scenario_id", "replies": [...]} or a recorded dialogue, such as those in a run\'s replies.jsonl'
     hear.add_argument("file", type=Path, metavar="FILE", help=line)
@@ -224,7 +240,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "--facts",
         choices=("as_asked", "in_order"),
         default="as_asked",
-        help="in_order: the user tells one fact a turn, so that replies written for them fit (default: as the replies invite it)",
+        help="in_order: one fact a turn, as labelled files (simulator/replies) need; as_asked: as replies invite it (default as_asked)",
     )
     hear.add_argument("--seed", type=int, default=1, help="of the user's random choices, the order of facts among them (default 1)")
     hear.add_argument("--out", type=Path, metavar="OUT", help="JSONL to write (default: printed)")

@@ -105,7 +105,7 @@ def contents_of(config: Any) -> dict[str, str]:
 
     Returns:
         By name: `profiles_hash` and `heldout_profiles_hash` of a config with files of profiles, "" for an unreadable one;
-        `prompts_hash` of a model as user; `numbers_hash` of the preset SAGE; `listener_hash` of a model that listens.
+        `prompts_hash` of a model as user; `numbers_hash` of the preset SAGE; `listener_hash` of a model or encoder that listens.
     """
     files: dict[str, str | Path] = {}
     if isinstance(config, LLMUserConfig) and config.profiles:
@@ -114,6 +114,8 @@ def contents_of(config: Any) -> dict[str, str]:
         files = {"numbers_hash": SageNumbers.FILE}
     elif getattr(config, "listener", None) is ListenerKind.MODEL:
         files = {"listener_hash": Path(__file__).parent / "llm" / "listener.toml"}
+    elif getattr(config, "listener", None) is ListenerKind.ENCODER:
+        files = {"listener_hash": Path(__file__).parent / "encoder" / "weights.sha256"}
     read = {name: Path(path).read_bytes() if Path(path).is_file() else None for name, path in files.items()}
     hashes = {name: "" if content is None else hashlib.sha256(content).hexdigest()[:16] for name, content in read.items()}
     return hashes | ({"prompts_hash": prompts_hash()} if isinstance(config, LLMUserConfig) else {})

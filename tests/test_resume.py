@@ -204,8 +204,9 @@ def test_a_file_that_is_gone_is_asked_for_and_one_that_moved_is_taken(refused, b
                 "simulator.server.urls=[http://127.0.0.1:9]",
                 "simulator.server.model=m",
             ],
-            "simulator.listener=model",
+            "simulator.listener",
         ),
+        ("listener_hash", ["simulator.listener=encoder", "simulator.register=open"], "weights of simulator.listener"),
     ],
 )
 def test_edited_prompts_and_numbers_of_the_preset_are_other_users(key, words, named):

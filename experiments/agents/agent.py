@@ -89,10 +89,9 @@ def agent_parser(command: str) -> argparse.ArgumentParser:
         user.add_argument("--user", choices=("rule", "llm"), default="rule", help="the embedded user, or one that a model plays (rule)")
         user.add_argument("--register", choices=("open", "world"), help="language it follows (default: as the run; world for L0 to L6)")
         user.add_argument("--cache", default="default", help="folder of answers of user and judge (default as in runs; off keeps none)")
-        listeners, default = ("rule", "encoder", "model", "none"), "one other than the user's; none for the world's language"
-        user.add_argument(
-            "--listener", choices=listeners, help=f"a second listener, who hears the dialogues again (default: one {default})"
-        )
+        listeners = ("rule", "encoder", "model", "none")
+        default = "encoder with --user rule, none with profiles or world; rule with llm"
+        user.add_argument("--listener", choices=listeners, help=f"a second listener, who hears the dialogues again (default: {default})")
         server_options(parser, "user", "the model that plays the user, with --user llm")
         server_options(parser, "listener", "the model that hears the dialogues again, with --listener model")
         server_options(parser, "judge", "the model that judges the five capabilities of dialogues with a user that a model plays")

@@ -52,7 +52,7 @@ class Played:
 
 
 class LabelListener:
-    """Hears a reply as its reader labelled it: the most that a listener can bring.
+    """Hears a reply as its reader labelled it, for reference: marks do not depend on strictness, so it is no upper bound.
 
     Args:
         labels: of the replies of one dialogue.
@@ -186,7 +186,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("rule", "encoder", "model", "reader"),
         nargs="+",
         default=["rule"],
-        help="reader: the labels, the most that one can bring",
+        help="reader: the labels in place of a listener, for reference",
     )
     parser.add_argument("--strictness", type=float, nargs="+", default=[0.1, 0.35, 0.75], help="default 0.1, VANILLA and CHALLENGING")
     parser.add_argument("--by-voice", action="store_true", help="mean final emotion and mean mark of each voice")
