@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,19 +136,22 @@ def reachable_user(stack: ExitStack, config: ExperimentConfig) -> Any:
     rollout, cluster = config.rollout, config.cluster
     folder = stack.enter_context(folder_for_sockets("attune-"))
     stack.enter_context(ray_session(cluster, **ray_needs(rollout, cluster, user), folder=Path(folder)))
-    servers = ModelServers(
-        user,
-        cluster,
-        start_timeout_s=config.policy.start_timeout_s,
-        max_restarts=rollout.max_restarts,
-        restart_window_s=rollout.restart_window_s,
-    )
-    stack.callback(servers.close)
+    is_listener = user is not config.simulator
     try:
-        check_servers(servers.user)
+        servers = ModelServers(
+            user,
+            cluster,
+            start_timeout_s=config.policy.start_timeout_s,
+            max_restarts=rollout.max_restarts,
+            restart_window_s=rollout.restart_window_s,
+        )
+        stack.callback(servers.close)
+        reached = replace(config.simulator, server=servers.user) if is_listener else servers.user
+        check_servers(reached)
     except ValueError as error:  # it names settings that the run has filled in
-        raise ValueError(re.sub(r"simulator\.(urls|model)\b", "simulator.serve", str(error))) from None
-    return servers.user
+        said = re.sub(r"simulator\.(?:server\.)?(?:urls|model)\b", "simulator.serve", str(error))
+        raise ValueError(said.replace("simulator.serve", "simulator.server.serve") if is_listener else said) from error
+    return reached
 
 
 def build_learner(

@@ -21,7 +21,7 @@ from policy.engine.factory import card_of, check_capacity, check_weight_files, f
 from policy.memory import ModelSize, in_words, learner_bytes, num_adapted
 from policy.prior import EMBEDDED, prior_folder
 from policy.smollm2 import SMOLLM2
-from simulator.llm.user import LLMUserConfig
+from simulator.llm.config import ServedConfig
 from simulator.scenario import Split
 from simulator.settings import leaves
 from simulator.user import check_servers, make_bank, served_by_run
@@ -92,9 +92,15 @@ def check_needs(config: ExperimentConfig) -> None:
         weights = None if policy.is_embedded else check_model(config)
         for callback in config.callbacks.values():
             callback.check(config)
-        if user := served_by_run(config.simulator):
-            check_served(user)
-        check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device, user=user)
+        user = served_by_run(config.simulator)
+        try:
+            if user:
+                check_served(user)
+            check_capacity(config.rollout, policy, config.cluster, weights, learner_device=device, user=user)
+        except ValueError as error:
+            if user is None or user is config.simulator:
+                raise
+            raise ConfigError(str(error).replace("simulator.serve", "simulator.server.serve")) from error
         check_memory(config)
         bank = make_bank(config.simulator)
         check_servers(config.simulator)
@@ -103,7 +109,7 @@ def check_needs(config: ExperimentConfig) -> None:
             raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 
 
-def check_served(user: LLMUserConfig) -> None:
+def check_served(user: ServedConfig) -> None:
     """Refuses a model that the run is to serve and that is not there, or too short for its questions, and a machine without vLLM."""
     from policy.engine.factory import vllm_remedy
     from policy.model import find_model, num_positions

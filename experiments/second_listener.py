@@ -21,7 +21,7 @@ from simulator.files import jsonable, write_whole
 from simulator.hear import all_at_once, as_heard, rehear
 from simulator.listener import ListenerKind, Register
 from simulator.llm.client import SimulatorError
-from simulator.llm.config import EndpointConfig
+from simulator.llm.config import EndpointConfig, ServedConfig
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 
 Choice = ListenerKind | Literal["none"]
@@ -56,10 +56,11 @@ def second_user(user: Any, listener: Choice, server: EndpointConfig | None) -> R
     if is_rule and user.listener is listener and (server is None or user.server is None or server.model == user.server.model):
         named = f", model {server.model}" if server else ""
         raise ValueError(f"evaluation.listener must be another one than simulator.listener={user.listener}, got '{listener}'{named}")
+    asked = ServedConfig(**vars(server)) if server else None
     if is_rule:
-        return replace(user, listener=listener, server=server, register=Register.OPEN)
+        return replace(user, listener=listener, server=asked, register=Register.OPEN)
     start = getattr(user, "start_emotion", START_EMOTION)
-    return RuleUserConfig(start_emotion=start, listener=listener, server=server, register=Register.OPEN)
+    return RuleUserConfig(start_emotion=start, listener=listener, server=asked, register=Register.OPEN)
 
 
 class SecondListener:

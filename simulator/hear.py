@@ -21,7 +21,7 @@ from simulator.explain import recorded_config
 from simulator.files import ExitCode, check_out, progress, read_jsonl, write_whole
 from simulator.listener import ListenerKind, Register, facts_stated, read_by_rule
 from simulator.llm.client import SimulatorError, check_endpoints
-from simulator.llm.config import EndpointConfig
+from simulator.llm.config import ServedConfig
 from simulator.options import flag_settings, in_options
 from simulator.pressure import every_scenario
 from simulator.reading import Reading
@@ -171,7 +171,7 @@ def listening(options: argparse.Namespace, **rule: Any) -> tuple[RuleUserConfig,
     """
     is_model = options.listener == ListenerKind.MODEL
     try:
-        server = EndpointConfig(**flag_settings(options, "listener")) if is_model else None
+        server = ServedConfig(**flag_settings(options, "listener")) if is_model else None
         config = RuleUserConfig(
             register=Register(options.register or Register.OPEN), listener=ListenerKind(options.listener), server=server, **rule
         )

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Listener, Outcome, Reaction, Speaker, Turn
 from simulator.emotion import EXPLORING, Appraisal, Skill, appraise, onset
 from simulator.listener import ListenerKind, Register
-from simulator.llm.config import EndpointConfig
+from simulator.llm.config import ServedConfig
 from simulator.preset import weigh
 from simulator.pressure import pressed
 from simulator.reading import Reading
@@ -52,8 +52,8 @@ class RuleUserConfig:
     """Round changes to -10, -5, 5, 10, as SAGE's users did nearly always."""
     listener: ListenerKind = ListenerKind.RULE
     """How replies are understood: by `rule`, or in ordinary language (`register: open`) by the `encoder` or by a `model` on a server."""
-    server: EndpointConfig | None = None
-    """The servers of `listener: model`, as those of a user that a model plays (`urls`, `model`, ...)."""
+    server: ServedConfig | None = None
+    """The servers of `listener: model`, as those of a user that a model plays (`urls`, `model`, `serve`, ...)."""
     preset: Preset = Preset.TRAINING
     """`training` or `sage`. `sage` has its own momentum, changes and start (40), so these three settings must keep their defaults."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn, UserSimulator
 from simulator.listener import ListenerKind
 from simulator.llm.client import Question, check_client, check_endpoints
-from simulator.llm.config import EndpointConfig
+from simulator.llm.config import EndpointConfig, ServedConfig
 from simulator.llm.listener import ModelListener
 from simulator.llm.prompts import prompts_hash
 from simulator.llm.user import LLMUser, LLMUserConfig
@@ -57,15 +57,16 @@ def make_bank(config: Any) -> Bank:
     return Bank(by_id=by_id)
 
 
-def served_by_run(config: Any) -> LLMUserConfig | None:
-    """The settings of a user whose model the run serves itself (`simulator.serve`); None for any other."""
-    return config if isinstance(config, LLMUserConfig) and config.serve else None
-
-
 def endpoint_of(config: Any) -> EndpointConfig | None:
     """The servers that a user's config asks, for its words or to hear for it; None for neither."""
     endpoint = config if isinstance(config, EndpointConfig) else getattr(config, "server", None)
     return endpoint if isinstance(endpoint, EndpointConfig) else None
+
+
+def served_by_run(config: Any) -> ServedConfig | None:
+    """The servers that a run starts itself, for a user's words (`simulator.serve`) or to hear for it; None for any other user."""
+    endpoint = endpoint_of(config)
+    return endpoint if isinstance(endpoint, ServedConfig) and endpoint.serve else None
 
 
 def first_question(endpoint: EndpointConfig) -> tuple[Question, Callable[[str], Any]]:

@@ -31,6 +31,7 @@ from policy.files import folder_for_sockets
 from policy.rollout.servers import ModelServers, why_ended, with_weights_in_name
 from policy.rollout.session import ray_session
 from simulator.llm.client import check_endpoints
+from simulator.llm.config import ServedConfig
 from simulator.llm.user import LLMUserConfig
 from simulator.user import first_question
 
@@ -133,20 +134,35 @@ def test_a_killed_server_comes_back_at_its_address(model, local_ray):
         servers.close()
 
 
-def test_what_is_wrong_with_served_users_is_said_by_the_setting_that_was_given(monkeypatch):
-    served = SimpleNamespace(user=None, close=lambda: None)
+TO_HEAR = {"simulator.kind": "rule", "simulator.register": "open", "simulator.listener": "model"}
+
+
+@pytest.mark.parametrize(("group", "changes"), [("simulator", {}), ("simulator.server", TO_HEAR)])
+def test_what_is_wrong_with_served_users_is_said_by_the_setting_that_was_given(monkeypatch, group, changes):
+    served = SimpleNamespace(user=LLMUserConfig(model="m") if group == "simulator" else ServedConfig(model="m"), close=lambda: None)
     monkeypatch.setattr("policy.rollout.servers.ModelServers", lambda *_, **__: served)
     monkeypatch.setattr("experiments.build.ray_session", lambda *_, **__: nullcontext())
 
     def refuse(config):
-        raise ValueError("simulator.urls must name servers that answer, and simulator.model one of their models")
+        raise ValueError(f"{group}.urls must name servers that answer, and {group}.model one of their models")
 
     monkeypatch.setattr("experiments.build.check_servers", refuse)
     with (
         ExitStack() as stack,
-        pytest.raises(ValueError, match=r"^simulator\.serve must name servers that answer, and simulator\.serve one"),
+        pytest.raises(ValueError, match=rf"^{group}\.serve must name servers that answer, and {group}\.serve one"),
     ):
-        reachable_user(stack, config_of("org/model"))
+        reachable_user(stack, config_of("org/model", group, **changes))
+
+
+def test_a_model_that_the_run_serves_may_hear_for_the_embedded_user(monkeypatch):
+    served = SimpleNamespace(user=ServedConfig(model="m", urls=["http://127.0.0.1:7/v1"]), close=lambda: None)
+    monkeypatch.setattr("policy.rollout.servers.ModelServers", lambda *_, **__: served)
+    monkeypatch.setattr("experiments.build.ray_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("experiments.build.check_servers", lambda config: None)
+    config = config_of("org/model", "simulator.server", **TO_HEAR)
+    with ExitStack() as stack:
+        user = reachable_user(stack, config)
+    assert user == replace(config.simulator, server=served.user) and user.start_emotion == config.simulator.start_emotion
 
 
 def has_answered(user: LLMUserConfig) -> bool:
@@ -156,8 +172,8 @@ def has_answered(user: LLMUserConfig) -> bool:
     return False
 
 
-def config_of(model, **changes):
-    words = {"policy.engine": "hf", "simulator.kind": "llm", "simulator.serve": str(model), **changes}
+def config_of(model, group="simulator", **changes):
+    words = {"policy.engine": "hf", "simulator.kind": "llm", f"{group}.serve": str(model), **changes}
     return load("smoke", [f"{name}={value}" for name, value in words.items()])
 
 
@@ -165,6 +181,7 @@ def config_of(model, **changes):
     ("changes", "sentence"),
     [
         ({"simulator.serve": "/none"}, r"simulator\.serve must be a folder that exists or a Hugging Face id"),
+        (TO_HEAR | {"simulator.server.serve": "/none"}, r"simulator\.server\.serve must be a folder that exists or a Hugging Face id"),
         ({"simulator.serve_context": 9000}, r"simulator\.serve_context must be at most the 8192 tokens that .* is made for, got 9000"),
         ({"simulator.serve_engines": 1000}, r"simulator\.serve_engines must be such that the servers fit into memory, got 1000"),
     ],
@@ -172,7 +189,7 @@ def config_of(model, **changes):
 def test_users_that_cannot_be_served_are_refused_before_anything_starts(model, changes, sentence, monkeypatch):
     monkeypatch.setattr("experiments.preflight.importlib.util.find_spec", lambda name: name)
     with pytest.raises(ConfigError, match=sentence):
-        check_needs(config_of(model, **changes))
+        check_needs(config_of(model, "simulator.server" if "simulator.listener" in changes else "simulator", **changes))
 
 
 def test_without_vllm_no_user_is_served(model, monkeypatch):

@@ -17,7 +17,7 @@ import psutil
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig, WeightTransport
 from policy.engine.engine import Engine
 from policy.files import headers
-from simulator.llm.user import LLMUserConfig
+from simulator.llm.config import ServedConfig
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def check_capacity(
     model_folder: Path | None = None,
     *,
     learner_device: str = "cpu",
-    user: LLMUserConfig | None = None,
+    user: ServedConfig | None = None,
 ) -> None:
     """Raises ValueError where this machine lacks memory or GPUs for the engines, or settings of different groups contradict each other.
 
@@ -152,7 +152,7 @@ def check_capacity(
         check_free_memory(rollout if not gpus else None, engine, model_folder, user if user and not user.serve_gpus else None)
 
 
-def check_free_memory(rollout: RolloutConfig | None, engine: EngineConfig, model_folder: Path | None, user: LLMUserConfig | None) -> None:
+def check_free_memory(rollout: RolloutConfig | None, engine: EngineConfig, model_folder: Path | None, user: ServedConfig | None) -> None:
     """Raises ValueError where this machine lacks memory for engines and served users on its CPU; None for those that are elsewhere."""
     free_mb = free_bytes() >> 20
     # 900 MiB an engine on a CPU and 400 for another process were measured with the embedded policy. Weights are there twice while
@@ -197,7 +197,7 @@ class Card:
     num_engines: int = 0
 
 
-def cards(rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | None = None) -> list[Card]:
+def cards(rollout: RolloutConfig, cluster: ClusterConfig, user: ServedConfig | None = None) -> list[Card]:
     """The GPUs that served users and then engines take, as a local Ray assigns them: the first with room."""
     found: list[Card] = []
     served = user.serve_engines if user else 0
@@ -215,14 +215,14 @@ def cards(rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | 
     return found
 
 
-def card_of(device: str, rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | None = None) -> Card:
+def card_of(device: str, rollout: RolloutConfig, cluster: ClusterConfig, user: ServedConfig | None = None) -> Card:
     """What else is on a GPU of this machine by torch's name; nothing where it is not known."""
     if cluster.address or not device.startswith("cuda"):
         return Card()
     return dict(enumerate(cards(rollout, cluster, user))).get(gpu_number(device), Card())
 
 
-def ray_needs(rollout: RolloutConfig, cluster: ClusterConfig, user: LLMUserConfig | None = None) -> RayNeeds:
+def ray_needs(rollout: RolloutConfig, cluster: ClusterConfig, user: ServedConfig | None = None) -> RayNeeds:
     """What engines and served users need of a local Ray."""
     # Room for one worker more, so that a restarted one need not wait until Ray has given up the lost one.
     num_cpus = (rollout.num_engines + 1) * rollout.threads_per_engine + (user.serve_engines * user.serve_cpus if user else 0)

@@ -26,7 +26,7 @@ from policy.files import OwnFolder, fingerprint
 from policy.process import binding_children
 from policy.rollout.session import reason_of, runtime_env
 from policy.versions import check_same, to_compare
-from simulator.llm.user import LLMUserConfig
+from simulator.llm.config import ServedConfig
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class ServerLostError(RuntimeError):
 class ModelServer:
     """One server, as a process of a Ray actor. What waits, waits in a thread of its own."""
 
-    def __init__(self, config: LLMUserConfig, *, start_timeout_s: float, versions: Mapping[str, str] | None = None, port: int = 0) -> None:
+    def __init__(self, config: ServedConfig, *, start_timeout_s: float, versions: Mapping[str, str] | None = None, port: int = 0) -> None:
         self._config, self._start_timeout_s, self._versions = config, start_timeout_s, versions or {}
         self._host, self._port = ray.util.get_node_ip_address(), port
         self._folder = OwnFolder("attune-server-")
@@ -135,7 +135,7 @@ class ModelServers:
     """
 
     def __init__(
-        self, config: LLMUserConfig, cluster: ClusterConfig, *, start_timeout_s: float, max_restarts: int, restart_window_s: float
+        self, config: ServedConfig, cluster: ClusterConfig, *, start_timeout_s: float, max_restarts: int, restart_window_s: float
     ) -> None:
         self._config = with_weights_in_name(config)
         self._cluster, self._start_timeout_s = cluster, start_timeout_s
@@ -167,7 +167,7 @@ class ModelServers:
         self._watcher.start()
 
     @property
-    def user(self) -> LLMUserConfig:
+    def user(self) -> ServedConfig:
         """The settings of a user who asks these servers."""
         return replace(self._config, serve="", urls=[place.url for place in self._places])
 
@@ -231,7 +231,7 @@ class ModelServers:
                 calls[self.actors[number].start.remote()] = (number, True)
 
 
-def with_weights_in_name(config: LLMUserConfig) -> LLMUserConfig:
+def with_weights_in_name(config: ServedConfig) -> ServedConfig:
     """The settings with the model's whole path, and a digest of a folder's weights in its name: under that name answers are kept."""
     folder = Path(config.serve).expanduser()
     if folder.exists():
@@ -239,7 +239,7 @@ def with_weights_in_name(config: LLMUserConfig) -> LLMUserConfig:
     return replace(config, model=f"{config.model}-{fingerprint(folder)}") if (folder / "config.json").is_file() else config
 
 
-def server_options(config: LLMUserConfig) -> list[str]:
+def server_options(config: ServedConfig) -> list[str]:
     """What a server is started with: the model, and options of vLLM's."""
     on_gpu = [
         "--gpu-memory-utilization",

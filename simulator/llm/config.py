@@ -171,6 +171,35 @@ class EndpointConfig:
         return "holds quotation marks around the key" if key[0] in "'\"" and key[0] == key[-1] else ""
 
 
+@dataclass(config=USER_SETTINGS, kw_only=True)
+class ServedConfig(EndpointConfig):
+    """Servers that a run may start itself."""
+
+    serve: str = ""
+    """A Hugging Face folder or id, or `smollm2`: the run itself serves this model by vLLM, in place of `urls`. `model` is then its name."""
+    serve_engines: int = Field(default=1, gt=0)
+    """> 0: servers of it, which are asked in turn."""
+    serve_cpus: int = Field(default=1, gt=0)
+    """> 0: CPU threads of each."""
+    serve_gpus: float = Field(default=0.0, ge=0.0)
+    """>= 0: GPUs that each reserves: 0 computes on the CPU, a fraction shares a card, and several share the model's matrices."""
+    serve_gpu_memory_share: float = Field(default=0.9, gt=0.0, le=1.0)
+    """In (0, 1]: part of a GPU's memory that each fills."""
+    serve_kv_cache_mb: int = Field(default=512, gt=0)
+    """> 0: MiB for the keys and values of the questions under way, on a CPU."""
+    serve_context: int = Field(default=8192, gt=0)
+    """> 0: tokens that a question and its answer may have."""
+
+    def __post_init__(self) -> None:
+        if self.serve:
+            self.model = self.model or self.serve
+            if self.urls != [DEFAULT_URL]:
+                raise ValueError(f"simulator.urls must be unset with simulator.serve, which starts its own servers, got {self.urls!r}")
+            if self.serve_gpus > 1 and self.serve_gpus != int(self.serve_gpus):
+                raise ValueError(f"simulator.serve_gpus must be a whole number above 1, got {self.serve_gpus:g}")
+        super().__post_init__()
+
+
 def hide(text: str, key: str) -> str:
     """The text without the key, as it is or escaped, without parts of 8 characters, and without its ends where a server masked the rest."""
     if not key:

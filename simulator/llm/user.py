@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Reaction, Speaker, Turn
 from simulator.emotion import MAX_CHANGE
 from simulator.llm.client import Endpoints, Question
-from simulator.llm.config import DEFAULT_URL, EndpointConfig
+from simulator.llm.config import ServedConfig
 from simulator.llm.prompts import (
     Felt,
     Thought,
@@ -39,7 +39,7 @@ WILLING_FROM = 40
 
 
 @dataclass(config=USER_SETTINGS, kw_only=True)
-class LLMUserConfig(EndpointConfig):
+class LLMUserConfig(ServedConfig):
     """Settings of a user played by a model."""
 
     start_emotion: int = Field(default=START_EMOTION, ge=LEFT_BELOW, lt=DELIGHTED_AT)
@@ -53,28 +53,8 @@ class LLMUserConfig(EndpointConfig):
     """File of SAGE or RLVER profiles for training, instead of the built-in world; requires `heldout_profiles`."""
     heldout_profiles: str = ""
     """File of profiles for evaluation."""
-    serve: str = ""
-    """A Hugging Face folder or id, or `smollm2`: the run itself serves this model by vLLM, in place of `urls`. `model` is then its name."""
-    serve_engines: int = Field(default=1, gt=0)
-    """> 0: servers of it, which are asked in turn."""
-    serve_cpus: int = Field(default=1, gt=0)
-    """> 0: CPU threads of each."""
-    serve_gpus: float = Field(default=0.0, ge=0.0)
-    """>= 0: GPUs that each reserves: 0 computes on the CPU, a fraction shares a card, and several share the model's matrices."""
-    serve_gpu_memory_share: float = Field(default=0.9, gt=0.0, le=1.0)
-    """In (0, 1]: part of a GPU's memory that each fills."""
-    serve_kv_cache_mb: int = Field(default=512, gt=0)
-    """> 0: MiB for the keys and values of the questions under way, on a CPU."""
-    serve_context: int = Field(default=8192, gt=0)
-    """> 0: tokens that a question and its answer may have."""
 
     def __post_init__(self) -> None:
-        if self.serve:
-            self.model = self.model or self.serve
-            if self.urls != [DEFAULT_URL]:
-                raise ValueError(f"simulator.urls must be unset with simulator.serve, which starts its own servers, got {self.urls!r}")
-            if self.serve_gpus > 1 and self.serve_gpus != int(self.serve_gpus):
-                raise ValueError(f"simulator.serve_gpus must be a whole number above 1, got {self.serve_gpus:g}")
         super().__post_init__()
         if bool(self.profiles) != bool(self.heldout_profiles):
             got = f"got {self.profiles!r} and {self.heldout_profiles!r}"
