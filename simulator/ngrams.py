@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -317,10 +318,17 @@ class NgramClassifier:
 
     @classmethod
     def load(cls, path: Path, language: str = "en") -> NgramClassifier:
-        """A trained one."""
-        with np.load(path) as file:
-            kept = json.loads(str(file["kept"]))
-            return cls(WordFeatures(kept["idf"], language), file["weights_FQ"].astype(np.float32), kept["thresholds"])
+        """A trained one.
+
+        Raises:
+            ValueError: the file is missing or damaged.
+        """
+        try:
+            with np.load(path) as file:
+                kept, weights_FQ = json.loads(str(file["kept"])), file["weights_FQ"].astype(np.float32)
+        except (OSError, BadZipFile) as error:  # each part has a checksum
+            raise ValueError(f"{path} must be the rule listener's weights, got {error}; reinstall Attune") from None
+        return cls(WordFeatures(kept["idf"], language), weights_FQ, kept["thresholds"])
 
 
 @cache

@@ -386,6 +386,25 @@ def test_the_check_asks_what_the_work_will_ask_and_names_the_format_that_a_serve
     assert len(server.requests) == Endpoints.CHECKS
 
 
+def test_a_model_that_thinks_first_is_told_what_suits_it(caplog):
+    judged = json.dumps(JUDGED)
+
+    def check(server, **changes):
+        model = LLMUserConfig(urls=[server.url], model="m", cache="off", **changes)
+        check_endpoints(model, *first_question(model))
+
+    for answered in (f"<think>hm</think>{judged}", judged):
+        with serving(Fake(always=text(answered))) as server:
+            check(server)
+            check(server, temperature=0.6)
+    assert caplog.text.count("m thinks before it answers; for such models set simulator.temperature=0.6 and simulator.max_tokens=4000") == 1
+    with (
+        serving(Fake(always=text("<think>hm</think>I would rather talk."))) as server,
+        pytest.raises(ValueError, match="it thinks before it answers, so set"),
+    ):
+        check(server)
+
+
 def test_a_proxy_is_not_used_on_this_machine_and_named_elsewhere(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", nobody_there().removesuffix("/v1"))
     monkeypatch.delenv("NO_PROXY", raising=False)

@@ -31,7 +31,7 @@ from simulator.ngrams import (
 )
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import VANILLA, Difficulty
-from simulator.world import load_bank
+from simulator.world import LEXICON, load_bank
 
 SCENARIO = load_bank().scenario("train/drum_practice_letter/empathy-passive")
 USER = RuleUser(RuleUserConfig())
@@ -155,6 +155,14 @@ def test_the_weights_survive_their_file(tmp_path):
     shipped("en").save(tmp_path / "ngrams.npz")
     again = NgramClassifier.load(tmp_path / "ngrams.npz")
     assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped("en").thresholds
+
+
+def test_damaged_weights_are_refused(tmp_path):
+    whole = (LEXICON / "ngrams_en.npz").read_bytes()
+    (tmp_path / "flipped.npz").write_bytes(whole[:900_000] + bytes([whole[900_000] ^ 1]) + whole[900_001:])
+    for name in ("flipped.npz", "missing.npz"):
+        with pytest.raises(ValueError, match=r"must be the rule listener's weights, got .*; reinstall Attune"):
+            NgramClassifier.load(tmp_path / name)
 
 
 def test_what_a_reply_answers_is_what_was_told_however_strict_the_user_is():

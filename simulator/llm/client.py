@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from simulator.llm.answers import END_OF_THOUGHT
 from simulator.llm.config import AnswerFormat, EndpointConfig, hide
 from simulator.llm.prompts import Messages, Unusable, object_of, record_of, whole_text
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 T = TypeVar("T")
+FOR_THINKING = "simulator.temperature=0.6 and simulator.max_tokens=4000"
+"""What suits models that think first; at temperature 0 they tend to go round in circles."""
 
 
 class SimulatorError(RuntimeError):
@@ -174,6 +177,8 @@ class Server:
         """Its last failure."""
         self.takes_none = False
         """Its last call was refused as any other would be."""
+        self.thinks = False
+        """It has thought before an answer."""
         self._failures = 0
         self._back_at = 0.0
         self._config, self._key, self._counts = config, key, counts
@@ -259,6 +264,7 @@ class Server:
                 content = "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
         except (ValueError, RecursionError, AttributeError, IndexError, KeyError, TypeError):
             raise Failed(self.clean(f"a response must be a chat completion, got {response!r}"), 200) from None
+        self.thinks |= bool(message.get("reasoning_content") or message.get("reasoning")) or bool(END_OF_THOUGHT.search(str(content)))
         for name, price in (("prompt_tokens", self._config.price_prompt), ("completion_tokens", self._config.price_completion)):
             if isinstance(tokens := usage.get(name), int):
                 self._counts[name] += tokens
@@ -469,6 +475,8 @@ class Endpoints:
                     if error.status != 429:  # else it is there and takes the key
                         raise ValueError(await self._why_not(server, body, question, error)) from None
                 break
+            if server.thinks and is_greedy:
+                logging.getLogger(__name__).warning("%s thinks before it answers; for such models set %s", self.config.model, FOR_THINKING)
 
     async def _ask_once(self, server: Server, body: Mapping[str, Any], question: Question, read: Callable[[str], Any]) -> str:
         """An answer that can be read; Failed where there is none."""
@@ -487,7 +495,8 @@ class Endpoints:
         config = self.config
         if error.is_unusable:
             got = f"got {config.model!r} at {server.url}, of whose {self.CHECKS} answers the last cannot be used"
-            return f"simulator.model must answer in the form that it is asked for, {got}: {error}"
+            remedy = f"; it thinks before it answers, so set {FOR_THINKING}" if server.thinks else ""
+            return f"simulator.model must answer in the form that it is asked for, {got}: {error}{remedy}"
         if not error.is_refusal:
             return f"simulator.urls must name servers that answer, got {server.url!r}: {error}"
         if error.status in (401, 403):
