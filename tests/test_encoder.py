@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from quoted import QUOTED, user_who_wishes
 
 from simulator.dialogue import Dialogue
 from simulator.listener import read_by_rule
@@ -50,6 +51,12 @@ def test_it_tells_kindness_from_mockery_and_from_nonsense(user: RuleUser) -> Non
     }
     assert changes[kind] > 0
     assert all(change <= 0 for text, change in changes.items() if text != kind)
+
+
+@pytest.mark.parametrize(("intention", "reply", "pleases"), QUOTED)
+def test_quoted_sentences_please_whom_they_should(user: RuleUser, intention: str, reply: str, pleases: bool) -> None:
+    dialogue = user.begin(user_who_wishes(intention), Difficulty.along(0.35), seed=1)
+    assert ((user.answer(dialogue, reply).turn.change or 0) > 0) == pleases
 
 
 def test_it_hears_no_sense_in_what_a_small_model_babbles(user: RuleUser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quoted import QUOTED, user_who_wishes
 
 from simulator.dialogue import Speaker, Turn
 from simulator.emotion import appraise
@@ -248,6 +249,18 @@ def test_mockery_and_babble_please_no_user(reply: str, strictness: float):
     for scenario in load_bank().scenarios("train")[:240:10]:
         opened = USER.begin(scenario, Difficulty.along(strictness), seed=1)
         assert (USER.answer(opened, reply).turn.change or 0) <= 0, scenario.scenario_id
+
+
+@pytest.mark.parametrize(
+    ("intention", "reply", "pleases"),
+    [
+        pytest.param(*one, marks=pytest.mark.xfail(reason="doubted", strict=True)) if one[1][:4] in ("Poor", "Ugh.") else one
+        for one in QUOTED
+    ],
+)
+def test_quoted_sentences_please_whom_they_should(intention: str, reply: str, pleases: bool):
+    opened = USER.begin(user_who_wishes(intention), VANILLA, seed=1)
+    assert ((USER.answer(opened, reply).turn.change or 0) > 0) == pleases
 
 
 def test_a_short_restatement_has_to_take_up_something():
