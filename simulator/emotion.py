@@ -1,8 +1,9 @@
 """The emotion rule: six skills that difficulty asks for one after the other, and how a reply moves a user by them.
 
 A reply is worth s = 1 minus its costs: each skill that difficulty asks for and the situation calls for costs `cost * weight` when it is
-missing. A worth above 0 gains points, one below loses them (more with strictness), impatience drains what does not help, and a wish that
-is missed again and again disappoints more each time. All numbers are in `world/skills.toml`.
+missing; one that the user doubts is worth at most 0. A worth above 0 gains points, one below loses them (more with strictness),
+impatience drains what does not help, and a wish that is missed again and again disappoints more each time.
+All numbers are in `world/skills.toml`.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class Appraisal:
         worth = 1.0 if self.says_something else 0.0
         for cost in self.costs:
             worth -= cost.taken
-        return float(max(worth, table["worst"]) * counts - table["side_costs"]["garble"] * (1.0 - counts))
+        worth = float(max(worth, table["worst"]) * counts - table["side_costs"]["garble"] * (1.0 - counts))
+        return min(worth, 0.0) if self.parsed.is_doubted else worth
 
     def points(self, *, momentum: float, quantise: bool) -> Points:
         """The points that the reply moves the user.

@@ -168,16 +168,19 @@ class Explanation:
 
     def _worth(self) -> str:
         parsed, table, start = self.appraisal.parsed, skill_table(), self.appraisal.says_something
-        costs, worth = [cost.taken for cost in self.appraisal.costs if cost.taken], figure(self.appraisal.worth)
+        costs = [cost.taken for cost in self.appraisal.costs if cost.taken]
         if parsed.contempt:
-            return f"Worth {worth}, for contempt; nothing else counts."
+            return f"Worth {figure(self.appraisal.worth)}, for contempt; nothing else counts."
         text = "Worth " + " \u2212 ".join(map(figure, (start, *costs))) + (f" = {figure(start - sum(costs))}" if costs else "")
         if start - sum(costs) < table["worst"]:
             text += f", held at {figure(table['worst'])}"
         if (counts := self.appraisal.counts) < 1.0:
             factors = [("clarity", parsed.clarity), ("probability", parsed.sincerity)]
             by = " ".join(f"\u00d7 {name} {figure(factor)}" for name, factor in factors if factor < 1.0)
-            text += f"; {by}, less {figure(table['side_costs']['garble'])} \u00d7 {figure(1.0 - counts)} for the rest, = {worth}"
+            garble, held = table["side_costs"]["garble"], max(start - sum(costs), table["worst"])
+            held = held * counts - garble * (1.0 - counts)
+            text += f"; {by}, less {figure(garble)} \u00d7 {figure(1.0 - counts)} for the rest, = {figure(held)}"
+            text += ", held at 0, since it is doubted" if parsed.is_doubted and held > 0.0 else ""
         return f"{text}."
 
     def _change(self) -> Iterator[str]:

@@ -8,10 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -21,13 +22,17 @@ from simulator.emotion import meets
 from simulator.lexicon import Lexicon, lexicon
 from simulator.listener import Moves, Register, facts_stated, read_by_rule, strategies_in
 from simulator.reading import Reading
-from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, content_words, num_words, words_of
+from simulator.text import CHARACTER, FUNCTION_WORDS, as_seen, content_words, num_words
 from simulator.world import LEXICON, read_toml
 
 VECTORS = LEXICON / "vectors_en.npz"
 """Made by `python -m simulator.encoder.train --vectors`."""
-FEWEST_WORDS = 8
-"""Shorter replies are read by the lexicon alone: in few words the classifier misses stock phrases, and hears contempt where none is."""
+SHORT = 8
+"""Replies of fewer words are short: they are heard by weights of their own, or where there are none (Chinese) by the lexicon alone."""
+FEWEST_WORDS = 3
+"""Still shorter replies are always read by the lexicon alone."""
+MOST_OF_SHORT = 2
+"""Strategies of a short reply that the classifier hears, the likeliest ones, beside the lexicon's; 13 of 2,038 in training make more."""
 MOST_MOVES = 3
 """Strategies of a reply in ordinary language. A reply with more is stuffed, and all of them are heard."""
 WANTED = "wanted"
@@ -37,7 +42,7 @@ SLOPE, SHIFT = "doubt_slope", "doubt_shift"
 MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
 MOST_MARKS = 3
-"""Question or exclamation marks that count; 9 of 13,200 training replies have more."""
+"""Question or exclamation marks that count; 9 of 16,144 training replies have more."""
 LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
 """Size of the features that the lexicon hears, and of word vectors, so that the penalty on weights bears less on them."""
 
@@ -214,7 +219,7 @@ def doubt(probabilities: Mapping[str, float]) -> float:
 
 
 def sincerity(probabilities: Mapping[str, float], thresholds: Mapping[str, float]) -> float:
-    """Probability that a reply is meant and makes sense where a third of all replies are and do.
+    """Probability that a reply is meant and makes sense, where half of all replies are and do (`rule`), or a third (the encoder).
 
     Source: Platt 1999, a logistic curve through a classifier's own figures.
     """
@@ -256,50 +261,76 @@ def without_invented(by_lexicon: Reading, dialogue: Dialogue, reply: str) -> Rea
     return replace(by_lexicon, strategies=tuple(name for name in by_lexicon.strategies if name != "restatement"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Regressions:
+    """Logistic regressions, one a question, and when their answer is a yes."""
+
+    weights_FQ: np.ndarray
+    """A column a question."""
+    thresholds: dict[str, float]
+    """Of the logits, by question and of what is `WANTED`, with `SLOPE` and `SHIFT`."""
+
+
+class Asked(NamedTuple):
+    """What is asked about a reply."""
+
+    by_lexicon: Reading
+    moves: str
+    """The sentences that are moves of the built-in world."""
+    logits: dict[str, float]
+    """By question, about the other sentences; none where the lexicon alone reads."""
+    thresholds: dict[str, float]
+    is_short: bool = False
+    """Whether the weights of short replies were asked."""
+
+
 class NgramClassifier:
-    """Logistic regressions, one a question, over n-grams, word vectors, what the lexicon hears, and the share of the user's own words.
+    """Logistic regressions over n-grams, word vectors, what the lexicon hears, and the share of the user's own words.
 
     Args:
-        weights_FQ: a column a question.
-        thresholds: of the logits, by question and of what is `WANTED`, with `SLOPE` and `SHIFT`; filled by training.
+        short: those of short replies; without them the lexicon alone reads these.
     """
 
-    def __init__(self, words: WordFeatures, weights_FQ: np.ndarray, thresholds: dict[str, float]) -> None:
-        self.words, self.weights_FQ, self.thresholds = words, weights_FQ, thresholds
+    def __init__(self, words: WordFeatures, regressions: Regressions, short: Regressions | None) -> None:
+        self.words, self.regressions, self.short = words, regressions, short
 
     def read(self, dialogue: Dialogue, reply: str) -> Reading:
         """The reading of a reply that is not yet in the dialogue."""
-        by_lexicon, moves, answers = self.asked(dialogue, reply)
+        by_lexicon, moves, answers, thresholds, is_short = self.asked(dialogue, reply)
         if not answers:
             return by_lexicon if moves else without_invented(by_lexicon, dialogue, reply)
-        over = margins(answers, self.thresholds, wanted=meets(dialogue.scenario.family))
+        over = margins(answers, thresholds, wanted=meets(dialogue.scenario.family))
         heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en") if moves else ())
+        if is_short:
+            likeliest = sorted(strategies(), key=lambda name: -over[name])
+            heard = heard - set(likeliest[MOST_OF_SHORT:]) | set(without_invented(by_lexicon, dialogue, reply).strategies)
         if len(by_lexicon.strategies) > MOST_MOVES:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
-        latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard else ()
+        latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard and "senseless" not in heard else ()
         cues = {*by_lexicon.cues, *latest}
         probabilities = {name: probability(logit) for name, logit in answers.items()}
-        reading = reading_from(heard, cues, sincerity=sincerity(probabilities, self.thresholds), contempt=by_lexicon.contempt)
+        reading = reading_from(heard, cues, sincerity=sincerity(probabilities, thresholds), contempt=by_lexicon.contempt)
         return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
 
-    def asked(self, dialogue: Dialogue, reply: str) -> tuple[Reading, str, dict[str, float]]:
-        """What the lexicon reads, the sentences that are moves of the built-in world, and the answers about the others.
+    def asked(self, dialogue: Dialogue, reply: str) -> Asked:
+        """The answers about a reply.
 
-        Answers are logits by question. There are none where the lexicon alone reads: replies whose lack of sense it sees, and the shortest.
+        The lexicon alone reads those whose lack of sense it sees, the shortest, short Chinese ones, and a few words beside moves.
         """
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = split_moves(dialogue, reply)
-        length = num_words(rest) if dialogue.story.language == "zh" else len(words_of(rest))
-        if by_lexicon.echo or not by_lexicon.clarity or length < FEWEST_WORDS:
-            return by_lexicon, moves, {}
+        length = num_words(rest)
+        regressions = self.regressions if length >= SHORT else None if moves else self.short
+        if by_lexicon.echo or not by_lexicon.clarity or length < FEWEST_WORDS or not regressions:
+            return Asked(by_lexicon, moves, {}, {})
         of_rest = read_by_rule(rest, dialogue.story, said=dialogue.said(), register=Register.OPEN) if moves else by_lexicon
         features_F = self.features(dialogue, rest, of_rest)
         known = np.flatnonzero(features_F)
-        logits_Q = features_F[known].astype(float) @ self.weights_FQ[known].astype(float)  # in double precision the same everywhere
+        logits_Q = features_F[known].astype(float) @ regressions.weights_FQ[known].astype(float)  # in double precision the same everywhere
         logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
         # Either contempt, or the likeliest move, or neither (multinomial): kindness may come in blunt words.
         logits["contempt"] -= math.log1p(math.exp(max(logits[name] for name in strategies())))
-        return by_lexicon, moves, logits
+        return Asked(by_lexicon, moves, logits, regressions.thresholds, is_short=regressions is self.short)
 
     def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:
         """[F] of words, of what the lexicon hears, the mean vector of the reply, its product with that of the latest turn, and 1."""
@@ -313,8 +344,12 @@ class NgramClassifier:
 
     def save(self, path: Path) -> None:
         """Writes it."""
-        kept = {"idf": self.words.known, "thresholds": self.thresholds}
-        np.savez_compressed(path, weights_FQ=self.weights_FQ.astype(np.float16), kept=np.array(json.dumps(kept)))
+        parts = {"regressions": self.regressions} | ({"short": self.short} if self.short else {})
+        kept = {"idf": self.words.known, **{name: one.thresholds for name, one in parts.items()}}
+        weights: dict[str, Any] = {"regressions": self.regressions.weights_FQ.astype(np.float16)}
+        if self.short:  # mostly like the others, so their difference is small when packed
+            weights["short"] = (self.short.weights_FQ - weights["regressions"]).astype(np.float16)
+        np.savez_compressed(path, kept=np.array(json.dumps(kept)), **weights)
 
     @classmethod
     def load(cls, path: Path, language: str = "en") -> NgramClassifier:
@@ -325,10 +360,14 @@ class NgramClassifier:
         """
         try:
             with np.load(path) as file:
-                kept, weights_FQ = json.loads(str(file["kept"])), file["weights_FQ"].astype(np.float32)
+                kept = json.loads(str(file["kept"]))
+                weights = {name: file[name].astype(np.float32) for name in ("regressions", "short") if name in kept}
         except (OSError, BadZipFile) as error:  # each part has a checksum
             raise ValueError(f"{path} must be the rule listener's weights, got {error}; reinstall Attune") from None
-        return cls(WordFeatures(kept["idf"], language), weights_FQ, kept["thresholds"])
+        if "short" in weights:
+            weights["short"] += weights["regressions"]
+        parts = {name: Regressions(weights_FQ=weights_FQ, thresholds=kept[name]) for name, weights_FQ in weights.items()}
+        return cls(WordFeatures(kept["idf"], language), parts["regressions"], parts.get("short"))
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DOUBTED_BELOW = 0.6
-"""Sincerity below which a reply is doubted: its moves count for no later one, and the user says that it may not be meant."""
+"""Sincerity below which a reply is doubted: it is worth at most 0, its moves count for no later one, and the user says so."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,10 @@ def explained(*, config: RuleUserConfig, num: int, seed: int = 0) -> Iterator[tu
                 yield Explanation.of(before, turn.text, config), dialogue.turns[index + 1]
 
 
-def first_reply(reply: str, d: float, *, family: str = "advice/passive") -> Explanation:
+def first_reply(reply: str, d: float, *, family: str = "advice/passive", heard: tuple[str, ...] | None = None) -> Explanation:
     scenario = next(one for one in TRAIN if str(one.family) == family)
-    return Explanation.of(RuleUser(SETTINGS[0]).begin(scenario, Difficulty.along(d), seed=0), reply, SETTINGS[0])
+    reading = None if heard is None else Reading(strategies=heard)
+    return Explanation.of(RuleUser(SETTINGS[0]).begin(scenario, Difficulty.along(d), seed=0), reply, SETTINGS[0], reading)
 
 
 def value(text: str) -> float:
@@ -131,6 +133,21 @@ def test_a_doubted_reply_is_explained_in_figures_and_not_thanked():
     assert "I am not sure that they mean it." in explanation.thought and "hoping for" not in explanation.thought
 
 
+def test_a_doubted_reply_does_not_please_however_good_it_is():
+    dialogue = RuleUser(RuleUserConfig()).begin(TRAIN[0], Difficulty.along(0.0), seed=1)
+    reading = Reading(strategies=("reflection",), cues=(0,), sincerity=0.58)
+    explanation = Explanation.of(dialogue, "Well done.", RuleUserConfig(), reading)
+    assert "for the rest, = 0.16, held at 0, since it is doubted." in dict(explanation.steps())["feeling"]
+    assert explanation.appraisal.worth == 0.0 and explanation.losses() == pytest.approx({"doubt": 1.0})
+
+
+def test_a_reply_that_is_not_doubted_is_not_explained_as_doubted():
+    dialogue = RuleUser(RuleUserConfig()).begin(TRAIN[0], Difficulty.along(0.2), seed=1)
+    for strategies in combinations(("question", "apology", "praise", "suggestion"), 2):
+        explanation = Explanation.of(dialogue, "Well.", RuleUserConfig(), Reading(strategies=strategies, sincerity=0.8))
+        assert "doubted" not in dict(explanation.steps())["feeling"]
+
+
 def test_an_echo_and_the_facts_it_names_are_in_the_first_step():
     scenario = TRAIN[0]
     dialogue = RuleUser(SETTINGS[0]).begin(scenario, VANILLA, seed=0)
@@ -165,7 +182,7 @@ def test_a_user_who_has_not_hinted_yet_is_not_disappointed():
 
 def test_a_reply_that_tries_several_wishes_is_paid_less_for_the_right_one_and_not_charged_twice_for_a_wrong_one():
     right, both = (
-        first_reply(reply, 0.2, family="praise/passive") for reply in ("You did so well.", "You did so well. You did nothing wrong.")
+        first_reply("You did so well.", 0.2, family="praise/passive", heard=heard) for heard in (("praise",), ("praise", "siding"))
     )
     assert right.appraisal.worth - both.appraisal.worth == pytest.approx(0.3) and both.losses()["guessing"] == pytest.approx(0.3)
     missed = first_reply("You did nothing wrong. Take your time, I'm listening.", 0.2, family="praise/passive")

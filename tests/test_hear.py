@@ -217,7 +217,8 @@ CARD = {
 
 
 def test_a_card_brings_a_user_of_its_own(tmp_path):
-    line = {"id": 1, "scenario_id": "mine/oven/praise-passive", "card": CARD, "replies": ["Ten years of baking. Well done.", "Well done."]}
+    replies = ["Ten years of baking. You can be proud of that.", "Well done."]
+    line = {"id": 1, "scenario_id": "mine/oven/praise-passive", "card": CARD, "replies": replies}
     again = {"id": 2, "scenario_id": "mine/oven/praise-passive", "replies": ["Our oven. That must hurt."]}
     first, second = hear(tmp_path, [line, again], "--strictness", "0.1", "--facts", "in_order")
     assert "praise" in first["readings"][0]["strategies"] and first["changes"][0] > 0 and len(first["changes"]) == 2

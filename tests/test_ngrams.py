@@ -155,7 +155,9 @@ def test_a_fact_that_is_only_named_is_known_as_such():
 def test_the_weights_survive_their_file(tmp_path):
     shipped("en").save(tmp_path / "ngrams.npz")
     again = NgramClassifier.load(tmp_path / "ngrams.npz")
-    assert again.read(OPENED, "That must hurt.") == heard("That must hurt.") and again.thresholds == shipped("en").thresholds
+    for reply in ("That must hurt.", "It hurts when somebody goes over your head and never says a word."):
+        assert again.read(OPENED, reply) == heard(reply)
+    assert again.regressions.thresholds == shipped("en").regressions.thresholds and again.short is not None
 
 
 def test_damaged_weights_are_refused(tmp_path):
@@ -191,18 +193,21 @@ def test_what_may_not_be_meant_counts_less():
     assert reading_from({"irony"}, [], sincerity=0.1).sincerity == 1.0
 
 
-def test_mockery_is_believed_less_than_kindness():
+@pytest.mark.parametrize(("part", "sincere", "insincere"), [("dev", 0.75, 0.3), ("dev_2", 0.65, 0.4)])
+def test_mockery_is_believed_less_than_kindness(part: str, sincere: float, insincere: float):
     train = pytest.importorskip("simulator.encoder.train")
     believed: dict[bool, list[float]] = {True: [], False: []}
-    for row in train.read(train.REPLIES / "dev.jsonl"):
-        if logits := shipped("en").asked(row.dialogue, row.reply)[-1]:
-            probabilities = {name: 1.0 / (1.0 + np.exp(-logit)) for name, logit in logits.items()}
-            believed[row.label["tone"] == "plain" and row.label["coherence"] == 2].append(
-                sincerity(probabilities, shipped("en").thresholds)
-            )
-    assert np.median(believed[True]) > 0.75 and np.median(believed[False]) < 0.3
-    short = shipped("en").asked(OPENED, "That must hurt.")
-    assert short == (heard("That must hurt."), "", {})
+    for row in train.read(train.REPLIES / f"{part}.jsonl"):
+        asked = shipped("en").asked(row.dialogue, row.reply)
+        if asked.logits:
+            probabilities = {name: 1.0 / (1.0 + np.exp(-logit)) for name, logit in asked.logits.items()}
+            believed[row.label["tone"] == "plain" and row.label["coherence"] == 2].append(sincerity(probabilities, asked.thresholds))
+    assert np.median(believed[True]) > sincere and np.median(believed[False]) < insincere
+
+
+def test_the_shortest_replies_are_read_by_the_lexicon_and_so_are_short_chinese_ones():
+    assert shipped("en").asked(OPENED, "That hurts.") == (heard("That hurts."), "", {}, {}, False)
+    assert shipped("zh").short is None
 
 
 def test_three_moves_are_all_heard():
@@ -214,7 +219,8 @@ def test_a_user_hears_sooner_what_it_wishes_for():
     thresholds = {"praise": 2.0, "siding": 2.0, WANTED: 0.5}
     over = margins({"praise": 1.0, "siding": 1.0}, thresholds, wanted={"praise"})
     assert over == {"praise": 0.5, "siding": -1.0}
-    assert shipped("en").thresholds[WANTED] < shipped("en").thresholds["praise"]
+    for one in (shipped("en").regressions, shipped("en").short):
+        assert one is not None and one.thresholds[WANTED] < one.thresholds["praise"]
 
 
 def test_word_vectors_put_like_words_together():
@@ -223,12 +229,14 @@ def test_word_vectors_put_like_words_together():
     assert not WordVectors.shipped().mean("the qzxv").any()
 
 
-@pytest.mark.parametrize(("language", "part"), [("en", "dev"), ("zh", "dev_zh")])
-def test_the_curve_of_sincerity_is_the_one_that_training_fits(language: str, part: str):
+@pytest.mark.parametrize(("language", "parts"), [("en", ("dev", "dev_2")), ("zh", ("dev_zh",))])
+def test_the_curves_of_sincerity_are_those_that_training_fits(language: str, parts: tuple[str, ...]):
     train = pytest.importorskip("simulator.encoder.train")
-    thresholds = shipped(language).thresholds
-    fitted = train.curve_of_rule(shipped(language), train.read(train.REPLIES / f"{part}.jsonl"))
-    assert fitted == pytest.approx({SLOPE: thresholds[SLOPE], SHIFT: thresholds[SHIFT]}, abs=0.01)
+    rows = [row for part in parts for row in train.read(train.REPLIES / f"{part}.jsonl")]
+    made = shipped(language)
+    for one in filter(None, (made.regressions, made.short)):
+        kept = {name: one.thresholds[name] for name in (SLOPE, SHIFT)}
+        assert train.curve_of_rule(made, rows, one) == pytest.approx(kept, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -264,5 +272,5 @@ def test_quoted_sentences_please_whom_they_should(intention: str, reply: str, pl
 
 
 def test_a_short_restatement_has_to_take_up_something():
-    assert heard("So she wrote to the landlord.").strategies == ("restatement",)
+    assert "restatement" in heard("So he only wants to play.").strategies
     assert heard("So, you have no velvet printer.").strategies == ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.dialogue import Dialogue
 from simulator.emotion import meets
 from simulator.listener import Register, cues_in, facts_stated, is_echo, parse_text, read_by_rule, strategies_in
-from simulator.ngrams import margins, reading_from, sincerity, split_moves, told_and_wished
+from simulator.ngrams import FEWEST_WORDS, margins, reading_from, sincerity, split_moves, told_and_wished
 from simulator.reading import Reading
 from simulator.text import num_words, words_of
 
@@ -38,8 +38,6 @@ class EncoderListener:
 
     BATCH = 8
     """Replies of like length that are read together; more cost more each."""
-    FEWEST_WORDS = 3
-    """Shorter replies are read by the lexicon."""
     FEWEST_KNOWN = 0.4
     """Share of known words below which a reply is no English: replies in nine other languages have at most 0.23."""
     LONG = 80
@@ -107,7 +105,7 @@ class EncoderListener:
             return Reading(clarity=0.0)
         if is_echo(reply, dialogue.said()):
             return Reading(echo=True)
-        is_short = len(words_of(split_moves(dialogue, reply)[1])) < self.FEWEST_WORDS
+        is_short = len(words_of(split_moves(dialogue, reply)[1])) < FEWEST_WORDS
         return read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN) if is_short else None
 
     def _reading(self, dialogue: Dialogue, reply: str, moves: str, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:

@@ -29,9 +29,11 @@ from simulator.hear import TellsInOrder, reading_of
 from simulator.listener import Register, read_by_rule
 from simulator.ngrams import (
     SHIFT,
+    SHORT,
     SLOPE,
     WANTED,
     NgramClassifier,
+    Regressions,
     WordFeatures,
     WordVectors,
     doubt,
@@ -42,8 +44,11 @@ from simulator.ngrams import (
 )
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, HiddenIntention
+from simulator.text import num_words
 
 REPLIES = Path(__file__).parents[1] / "replies"
+RULE, ENCODER = ("train", "train_2", "train_3"), ("train", "train_2", "small_model")
+"""Parts from which the shipped listeners learned."""
 
 
 class Labelled(NamedTuple):
@@ -71,6 +76,11 @@ def read(path: Path) -> list[Labelled]:
             reaction = user.answer(dialogue, label["text"], reading_of(label, dialogue))
             dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=label["text"]), reaction.turn)
     return rows
+
+
+def all_of(paths: Sequence[Path]) -> list[Labelled]:
+    """The replies of several files, in order."""
+    return [row for path in paths for row in read(path)]
 
 
 def named_in(label: dict[str, Any]) -> set[str]:
@@ -174,29 +184,31 @@ def train_network(hearing: Hearing, below: Below, targets: Targets, *, num_epoch
     network.eval()
 
 
-def fit_words(features_NF: torch.Tensor, targets_NQ: torch.Tensor, penalty: float = 1.0 / 3.0) -> torch.Tensor:
-    """Weights float32[F, Q] of logistic regressions, by L-BFGS.
+def fit_words(features_NF: torch.Tensor, targets_NQ: torch.Tensor, start_FQ: torch.Tensor | None = None) -> torch.Tensor:
+    """Weights float32[F, Q] of logistic regressions, by L-BFGS, with a penalty on their squares; none on that of the last, the constant.
 
-    Yes and no weigh the same in each: how common a yes is counts once, in the network.
+    Yes and no weigh the same in each: how common a yes is counts in the encoder once, in its network.
 
     Args:
-        penalty: of half the squared weights, that of the constant (the last feature) excepted.
+        start_FQ: weights from which differences are penalised; 0 unless given.
     """
+    penalty = 1.0 / 3.0
     share_Q = targets_NQ.mean(0).clamp(1e-3, 1.0 - 1e-3)
     weight_NQ = targets_NQ * (0.5 / share_Q) + (1.0 - targets_NQ) * (0.5 / (1.0 - share_Q))
-    weights_FQ = torch.zeros(features_NF.shape[1], targets_NQ.shape[1], requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights_FQ], max_iter=150, history_size=10, line_search_fn="strong_wolfe")
+    start_NQ = features_NF @ start_FQ if start_FQ is not None else torch.zeros_like(targets_NQ)
+    change_FQ = torch.zeros(features_NF.shape[1], targets_NQ.shape[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS([change_FQ], max_iter=150, history_size=10, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        logits_NQ = features_NF @ weights_FQ
+        logits_NQ = start_NQ + features_NF @ change_FQ
         of_data = nn.functional.binary_cross_entropy_with_logits(logits_NQ, targets_NQ, weight_NQ, reduction="sum")
-        total = of_data + 0.5 * penalty * weights_FQ[:-1].square().sum()
+        total = of_data + 0.5 * penalty * change_FQ[:-1].square().sum()
         total.backward()
         return total
 
     optimizer.step(loss)
-    return weights_FQ.detach()
+    return change_FQ.detach() if start_FQ is None else start_FQ + change_FQ.detach()
 
 
 def main() -> None:
@@ -204,29 +216,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulator.encoder.train", description=__doc__)
     parser.add_argument("--epochs", type=int, default=4, help="passes over the replies (default 4)")
     parser.add_argument("--seed", type=int, default=0)
-    shipped = "replies/train.jsonl and train_2.jsonl, and for the encoder small_model.jsonl"
-    parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues (default: {shipped}; for Chinese train_zh.jsonl)")
-    parser.add_argument("--dev", type=Path, help="those on which thresholds are chosen (default: replies/dev.jsonl, or dev_zh.jsonl)")
-    made_instead = "make the rule listener's weights instead, of English or Chinese (three minutes)"
+    shipped = ", ".join(f"{name}.jsonl" for name in ENCODER)
+    parser.add_argument("--train", type=Path, nargs="+", help=f"labelled dialogues for the encoder (default: {shipped})")
+    parser.add_argument("--dev", type=Path, nargs="+", help="those on which its thresholds are chosen (default: dev.jsonl)")
+    made_instead = "make the rule listener's weights instead, of English (five minutes) or Chinese (one)"
     parser.add_argument("--ngrams", nargs="?", const="en", choices=("en", "zh"), help=made_instead)
     parser.add_argument("--vectors", action="store_true", help="make the rule listener's word vectors instead (a minute)")
     parser.add_argument("--out", type=Path, help="file to write (default: the weights that are used)")
     options = parser.parse_args()
+    if (options.ngrams or options.vectors) and (options.train or options.dev):
+        parser.error("--train and --dev are for the encoder; take them away, or --ngrams and --vectors")
     random.seed(options.seed)
     torch.manual_seed(options.seed)
+
+    def part(*names: str) -> list[Labelled]:
+        return all_of([REPLIES / f"{name}.jsonl" for name in names])
 
     if options.vectors:
         word_vectors().save(options.out or ngrams.VECTORS)
         return
-    language = options.ngrams or "en"
-    english = ("train.jsonl", "train_2.jsonl") if options.ngrams else ("train.jsonl", "train_2.jsonl", "small_model.jsonl")
-    files = options.train or [REPLIES / name for name in (english if language == "en" else ("train_zh.jsonl",))]
-    rows = [row for path in files for row in read(path)]
-    dev = read(options.dev or REPLIES / ("dev.jsonl" if language == "en" else "dev_zh.jsonl"))
-    words = WordFeatures(vocabulary([row.reply for row in rows], language), language)
-    if options.ngrams:
-        train_ngrams(words, rows, dev).save(options.out or ngrams.weights_file(options.ngrams))
+    if language := options.ngrams:
+        rows, dev = (part(*RULE), part("dev", "dev_2")) if language == "en" else (part("train_zh"), part("dev_zh"))
+        words = WordFeatures(vocabulary([row.reply for row in rows], language), language)
+        train_ngrams(words, rows, dev).save(options.out or ngrams.weights_file(language))
         return
+    rows = all_of(options.train) if options.train else part(*ENCODER)
+    dev = all_of(options.dev) if options.dev else part("dev")
+    words = WordFeatures(vocabulary([row.reply for row in rows]))
     hearing = Hearing(base_folder(), words, torch.empty(0), {})
     below, below_dev, targets = Below.of(hearing, rows), Below.of(hearing, dev), Targets.of(rows)
     hearing.weights_FQ = fit_words(below.features_NF, targets.questions_NQ)
@@ -253,8 +269,12 @@ def word_vectors(num_dims: int = 64, size: int = 256) -> WordVectors:
 
 
 def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[Labelled]) -> NgramClassifier:
-    """The classifier of the rule listener."""
-    made = NgramClassifier(words, np.empty(0), {})
+    """The classifier of the rule listener.
+
+    Short English replies have weights of their own, which start from those of the others (Chelba & Acero 2006, adapting a maximum entropy
+    model): one classifier for both hears the others worse. For short Chinese ones there are too few.
+    """
+    made = NgramClassifier(words, Regressions(weights_FQ=np.empty(0), thresholds={}), None)
 
     def data(labelled: Sequence[Labelled]) -> tuple[torch.Tensor, torch.Tensor]:
         features, targets = list[np.ndarray](), list[list[float]]()
@@ -265,24 +285,40 @@ def train_ngrams(words: WordFeatures, rows: Sequence[Labelled], dev: Sequence[La
             targets.append([float(name in named) for name in ngrams.questions()])
         return torch.from_numpy(np.stack(features)), torch.tensor(targets)
 
-    weights_FQ = fit_words(*data(rows))
-    features_NF, truth_NQ = data(dev)
-    probs_NQ = (features_NF @ weights_FQ).sigmoid()
-    chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ, most_false=0.02)
-    chosen[WANTED] = wanted_threshold(dev, probs_NQ)
-    for name in EXPLORING:  # strict users ask for these first: a tenth of the replies without them pass
-        k = ngrams.questions().index(name)
-        chosen[name] = round(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.9)), 3)
-    chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
-    made.weights_FQ, made.thresholds = weights_FQ.numpy(), {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
-    made.thresholds |= curve_of_rule(made, dev)
+    def regressions(weights_FQ: torch.Tensor, dev: Sequence[Labelled]) -> Regressions:
+        features_NF, truth_NQ = data(dev)
+        probs_NQ = (features_NF @ weights_FQ).sigmoid()
+        chosen = thresholds_of(ngrams.questions(), probs_NQ, truth_NQ, most_false=0.02)
+        chosen[WANTED] = wanted_threshold(dev, probs_NQ)
+        for name in EXPLORING:  # strict users ask for these first: a tenth of the replies without them pass
+            k = ngrams.questions().index(name)
+            chosen[name] = round(float(probs_NQ[truth_NQ[:, k] == 0, k].quantile(0.9)), 3)
+        chosen["takes_up"] = 0.5  # by F1 nearly every reply would take up what was just told
+        thresholds = {name: math.log(p / (1.0 - p)) for name, p in chosen.items()}
+        return Regressions(weights_FQ=weights_FQ.numpy(), thresholds=thresholds)
+
+    if words.language == "zh":
+        made.regressions = regressions(fit_words(*data(rows)), dev)
+    else:
+        (long, short), (long_dev, short_dev) = by_length(rows), by_length(dev)
+        weights_FQ = fit_words(*data(long))
+        made.regressions = regressions(weights_FQ, long_dev)
+        made.short = regressions(fit_words(*data(short), start_FQ=weights_FQ), short_dev)
+    for one in filter(None, (made.regressions, made.short)):
+        one.thresholds.update(curve_of_rule(made, dev, one))
     return made
 
 
-def curve_of_rule(made: NgramClassifier, rows: Sequence[Labelled]) -> dict[str, float]:
-    """`doubt_curve` of the rows that the classifier reads and the lexicon does not."""
-    asked = [(row, made.asked(row.dialogue, row.reply)[-1]) for row in rows]
-    return doubt_curve([(row, {name: probability(logit) for name, logit in logits.items()}) for row, logits in asked if logits], odds=1.0)
+def by_length(rows: Sequence[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
+    """The longer ones, and the `SHORT` ones."""
+    return [row for row in rows if num_words(row.reply) >= SHORT], [row for row in rows if num_words(row.reply) < SHORT]
+
+
+def curve_of_rule(made: NgramClassifier, rows: Sequence[Labelled], of: Regressions) -> dict[str, float]:
+    """`doubt_curve` of the rows that these regressions read and the lexicon does not."""
+    asked = [(row, made.asked(row.dialogue, row.reply)) for row in rows]
+    heard = [(row, one.logits) for row, one in asked if one.thresholds is of.thresholds]
+    return doubt_curve([(row, {name: probability(logit) for name, logit in logits.items()}) for row, logits in heard], odds=1.0)
 
 
 @torch.inference_mode()
@@ -344,7 +380,7 @@ def doubt_curve(heard: Sequence[tuple[Labelled, Mapping[str, float]]], *, odds: 
     """`SLOPE` and `SHIFT`: irony, contempt or lack of sense by the logit of their probability, calibrated for these odds.
 
     Mockery that is believed teaches a policy more than kindness that is doubted. The encoder tells them apart well enough for odds of 2;
-    with these `rule` would doubt a third of all sincere replies, so it has 1.
+    with these `rule` would doubt half as many sincere replies again as with 1, which it has.
 
     Args:
         odds: of a reply that has one of these to a reply that has none.
