@@ -279,9 +279,8 @@ class Asked(NamedTuple):
     """The sentences that are moves of the built-in world."""
     logits: dict[str, float]
     """By question, about the other sentences; none where the lexicon alone reads."""
-    thresholds: dict[str, float]
-    is_short: bool = False
-    """Whether the weights of short replies were asked."""
+    by: Regressions | None
+    """What gave the logits."""
 
 
 class NgramClassifier:
@@ -296,12 +295,12 @@ class NgramClassifier:
 
     def read(self, dialogue: Dialogue, reply: str) -> Reading:
         """The reading of a reply that is not yet in the dialogue."""
-        by_lexicon, moves, answers, thresholds, is_short = self.asked(dialogue, reply)
-        if not answers:
+        by_lexicon, moves, answers, by = self.asked(dialogue, reply)
+        if not by:
             return by_lexicon if moves else without_invented(by_lexicon, dialogue, reply)
-        over = margins(answers, thresholds, wanted=meets(dialogue.scenario.family))
+        over = margins(answers, by.thresholds, wanted=meets(dialogue.scenario.family))
         heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en") if moves else ())
-        if is_short:
+        if by is self.short:
             likeliest = sorted(strategies(), key=lambda name: -over[name])
             heard = heard - set(likeliest[MOST_OF_SHORT:]) | set(without_invented(by_lexicon, dialogue, reply).strategies)
         if len(by_lexicon.strategies) > MOST_MOVES:
@@ -309,7 +308,7 @@ class NgramClassifier:
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard and "senseless" not in heard else ()
         cues = {*by_lexicon.cues, *latest}
         probabilities = {name: probability(logit) for name, logit in answers.items()}
-        reading = reading_from(heard, cues, sincerity=sincerity(probabilities, thresholds), contempt=by_lexicon.contempt)
+        reading = reading_from(heard, cues, sincerity=sincerity(probabilities, by.thresholds), contempt=by_lexicon.contempt)
         return replace(reading, dropped=tuple(index for index in by_lexicon.dropped if index not in cues))
 
     def asked(self, dialogue: Dialogue, reply: str) -> Asked:
@@ -322,7 +321,7 @@ class NgramClassifier:
         length = num_words(rest)
         regressions = self.regressions if length >= SHORT else None if moves else self.short
         if by_lexicon.echo or not by_lexicon.clarity or length < FEWEST_WORDS or not regressions:
-            return Asked(by_lexicon, moves, {}, {})
+            return Asked(by_lexicon, moves, {}, None)
         of_rest = read_by_rule(rest, dialogue.story, said=dialogue.said(), register=Register.OPEN) if moves else by_lexicon
         features_F = self.features(dialogue, rest, of_rest)
         known = np.flatnonzero(features_F)
@@ -330,7 +329,7 @@ class NgramClassifier:
         logits = dict(zip(questions(), logits_Q.tolist(), strict=True))
         # Either contempt, or the likeliest move, or neither (multinomial): kindness may come in blunt words.
         logits["contempt"] -= math.log1p(math.exp(max(logits[name] for name in strategies())))
-        return Asked(by_lexicon, moves, logits, regressions.thresholds, is_short=regressions is self.short)
+        return Asked(by_lexicon, moves, logits, regressions)
 
     def features(self, dialogue: Dialogue, reply: str, by_lexicon: Reading) -> np.ndarray:
         """[F] of words, of what the lexicon hears, the mean vector of the reply, its product with that of the latest turn, and 1."""

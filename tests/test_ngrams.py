@@ -201,12 +201,12 @@ def test_mockery_is_believed_less_than_kindness(part: str, sincere: float, insin
         asked = shipped("en").asked(row.dialogue, row.reply)
         if asked.logits:
             probabilities = {name: 1.0 / (1.0 + np.exp(-logit)) for name, logit in asked.logits.items()}
-            believed[row.label["tone"] == "plain" and row.label["coherence"] == 2].append(sincerity(probabilities, asked.thresholds))
+            believed[row.label["tone"] == "plain" and row.label["coherence"] == 2].append(sincerity(probabilities, asked.by.thresholds))
     assert np.median(believed[True]) > sincere and np.median(believed[False]) < insincere
 
 
 def test_the_shortest_replies_are_read_by_the_lexicon_and_so_are_short_chinese_ones():
-    assert shipped("en").asked(OPENED, "That hurts.") == (heard("That hurts."), "", {}, {}, False)
+    assert shipped("en").asked(OPENED, "That hurts.") == (heard("That hurts."), "", {}, None)
     assert shipped("zh").short is None
 
 
@@ -274,3 +274,24 @@ def test_quoted_sentences_please_whom_they_should(intention: str, reply: str, pl
 def test_a_short_restatement_has_to_take_up_something():
     assert "restatement" in heard("So he only wants to play.").strategies
     assert heard("So, you have no velvet printer.").strategies == ()
+
+
+doubted = pytest.mark.xfail(reason="doubted, or without sense to it", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "strategy"),
+    [
+        ("I am proud of you.", "praise"),
+        ("You can be proud of that.", "praise"),
+        ("You could write down what you want to say first.", "suggestion"),
+        ("That was not your fault.", "siding"),
+        ("That must hurt.", "reflection"),
+        pytest.param("You did so well.", "praise", marks=doubted),
+        ("Ten years of baking. Well done.", "praise"),
+        pytest.param("You could talk to them openly.", "suggestion", marks=doubted),
+        pytest.param("So she wrote to the landlord.", "restatement", marks=doubted),
+    ],
+)
+def test_plain_kindness_in_few_words_is_heard_and_believed(reply: str, strategy: str):
+    assert strategy in heard(reply).strategies and not heard(reply).is_doubted

@@ -12,7 +12,7 @@ from simulator.emotion import meets
 from simulator.listener import Register, cues_in, facts_stated, is_echo, parse_text, read_by_rule, strategies_in
 from simulator.ngrams import FEWEST_WORDS, margins, reading_from, sincerity, split_moves, told_and_wished
 from simulator.reading import Reading
-from simulator.text import num_words, words_of
+from simulator.text import num_words
 
 if TYPE_CHECKING:
     from simulator.encoder.network import Hearing
@@ -105,7 +105,7 @@ class EncoderListener:
             return Reading(clarity=0.0)
         if is_echo(reply, dialogue.said()):
             return Reading(echo=True)
-        is_short = len(words_of(split_moves(dialogue, reply)[1])) < FEWEST_WORDS
+        is_short = num_words(split_moves(dialogue, reply)[1]) < FEWEST_WORDS
         return read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN) if is_short else None
 
     def _reading(self, dialogue: Dialogue, reply: str, moves: str, answers: dict[str, float], taken_up: Sequence[float]) -> Reading:

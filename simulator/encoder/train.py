@@ -195,8 +195,8 @@ def fit_words(features_NF: torch.Tensor, targets_NQ: torch.Tensor, start_FQ: tor
     penalty = 1.0 / 3.0
     share_Q = targets_NQ.mean(0).clamp(1e-3, 1.0 - 1e-3)
     weight_NQ = targets_NQ * (0.5 / share_Q) + (1.0 - targets_NQ) * (0.5 / (1.0 - share_Q))
-    start_NQ = features_NF @ start_FQ if start_FQ is not None else torch.zeros_like(targets_NQ)
-    change_FQ = torch.zeros(features_NF.shape[1], targets_NQ.shape[1], requires_grad=True)
+    start_FQ = torch.zeros(features_NF.shape[1], targets_NQ.shape[1]) if start_FQ is None else start_FQ
+    start_NQ, change_FQ = features_NF @ start_FQ, torch.zeros_like(start_FQ, requires_grad=True)
     optimizer = torch.optim.LBFGS([change_FQ], max_iter=150, history_size=10, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
@@ -208,7 +208,7 @@ def fit_words(features_NF: torch.Tensor, targets_NQ: torch.Tensor, start_FQ: tor
         return total
 
     optimizer.step(loss)
-    return change_FQ.detach() if start_FQ is None else start_FQ + change_FQ.detach()
+    return start_FQ + change_FQ.detach()
 
 
 def main() -> None:
@@ -317,7 +317,7 @@ def by_length(rows: Sequence[Labelled]) -> tuple[list[Labelled], list[Labelled]]
 def curve_of_rule(made: NgramClassifier, rows: Sequence[Labelled], of: Regressions) -> dict[str, float]:
     """`doubt_curve` of the rows that these regressions read and the lexicon does not."""
     asked = [(row, made.asked(row.dialogue, row.reply)) for row in rows]
-    heard = [(row, one.logits) for row, one in asked if one.thresholds is of.thresholds]
+    heard = [(row, one.logits) for row, one in asked if one.by is of]
     return doubt_curve([(row, {name: probability(logit) for name, logit in logits.items()}) for row, logits in heard], odds=1.0)
 
 
