@@ -47,7 +47,7 @@ from simulator.scenario import Difficulty, HiddenIntention
 from simulator.text import num_words
 
 REPLIES = Path(__file__).parents[1] / "replies"
-RULE, ENCODER = ("train", "train_2", "train_3"), ("train", "train_2", "small_model")
+RULE, ENCODER = ("train", "train_2", "train_3"), ("train", "train_2", "train_3", "small_model", "redteam")
 """Parts from which the shipped listeners learned."""
 
 
@@ -333,8 +333,11 @@ def choose_thresholds(hearing: Hearing, below: Below, rows: Sequence[Labelled]) 
     """By question, of `WANTED`, the curve of doubt, and one for `taken_up` with the greatest F1."""
     targets, (logits_NQ, taken_up_NT) = Targets.of(rows), logits(hearing, below)
     probs_NQ, seen_NT = logits_NQ.sigmoid(), ~targets.taken_up_NT.isnan()
-    thresholds = thresholds_of(questions(), probs_NQ, targets.questions_NQ, most_false=0.01)
+    thresholds = thresholds_of(questions(), probs_NQ, targets.questions_NQ, most_false=0.003)
     thresholds[WANTED] = wanted_threshold(rows, probs_NQ)
+    for name in EXPLORING:  # strict users ask for these first: behind the threshold of all strategies 2 % of the good replies would please
+        k = questions().index(name)
+        thresholds[name] = best_f1(probs_NQ[:, k], targets.questions_NQ[:, k])
     thresholds |= doubt_curve(
         [(row, dict(zip(questions(), row_Q, strict=True))) for row, row_Q in zip(rows, probs_NQ.tolist(), strict=True)],
         odds=2.0,
