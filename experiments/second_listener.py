@@ -85,19 +85,12 @@ class SecondListener:
         for begin in range(0, len(dialogues), self.CHUNK):
             if should_stop():
                 return None
-            players = [partial(self._rehear, dialogue) for dialogue in dialogues[begin : begin + self.CHUNK]]
+            players = [partial(rehear, dialogue, self.user) for dialogue in dialogues[begin : begin + self.CHUNK]]
             for heard in asyncio.run(all_at_once(players)):
                 found.append(
                     {"error": str(heard)} if isinstance(heard, SimulatorError) else {"by": self.name, **as_heard(heard, self._register)}
                 )
         return found
-
-    async def _rehear(self, dialogue: Dialogue) -> Dialogue:
-        """Raises SimulatorError where it cannot read a reply, also for a language that it does not know."""
-        try:
-            return await rehear(dialogue, self.user)
-        except ValueError as error:
-            raise SimulatorError(str(error)) from error
 
     @property
     def cost(self) -> float:

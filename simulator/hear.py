@@ -229,8 +229,8 @@ def hear_file(options: argparse.Namespace) -> int:
     if pairs:
         was, now = map(statistics.fmean, zip(*pairs, strict=True))
         print(f"{len(pairs)} recorded dialogues: mean final emotion {was:.1f} as recorded, {now:.1f} heard again", file=sys.stderr)
-    if failed := sum("error" in line for line in lines):
-        print(f"error: the model gave no usable reading in {failed} of {len(lines)} dialogues; their lines say why", file=sys.stderr)
+    if failed := [line["error"] for line in lines if "error" in line]:
+        print(f"error: no usable reading in {len(failed)} of {len(lines)} dialogues, the first: {failed[0]}", file=sys.stderr)
     return ExitCode.FAILED if failed else ExitCode.FINISHED
 
 
@@ -240,8 +240,8 @@ async def all_at_once(dialogues: Sequence[Player[T]]) -> list[T | SimulatorError
     async def played(player: Player[T]) -> T | SimulatorError:
         try:
             return await player()
-        except SimulatorError as error:
-            return error
+        except (SimulatorError, ValueError) as error:  # a ValueError: the user speaks a language that the listener does not know
+            return error if isinstance(error, SimulatorError) else SimulatorError(str(error))
 
     tasks = [asyncio.create_task(played(player)) for player in dialogues]
     for done in progress(asyncio.as_completed(tasks), total=len(tasks), what="dialogues"):

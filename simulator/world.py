@@ -34,7 +34,7 @@ class Bank:
 
     def scenarios(self, split: Split) -> tuple[Scenario, ...]:
         """The scenarios of one split, in a fixed order."""
-        return tuple(scenario for scenario in self.by_id.values() if scenario.split is split)
+        return tuple(scenario for scenario in self.by_id.values() if scenario.split == split)
 
     def by_family(self, split: Split) -> dict[Family, list[str]]:
         """Scenario ids of one split by family; every family is a key."""

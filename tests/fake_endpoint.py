@@ -52,7 +52,7 @@ def answer(**keys: Any) -> Behaviour:
 def right_answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """What the schema of a question asks for."""
     properties = request["response_format"]["json_schema"]["schema"]["properties"]
-    return {name: value for name, value in {**JUDGED, **SAID, "ok": True}.items() if name in properties}
+    return {name: value for name, value in {**JUDGED, **SAID, "ok": 1}.items() if name in properties}
 
 
 def honest(request: Mapping[str, Any]) -> Reply:

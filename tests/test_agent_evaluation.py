@@ -255,6 +255,16 @@ def test_a_model_judges_dialogues_with_a_user_that_a_model_plays(tmp_path):
     assert unjudged["capabilities"] == {"by": None, "why_not": "no --judge-model was named"}
 
 
+def test_a_judge_whose_server_refuses_whole_numbers_is_refused_before_a_dialogue(tmp_path, capsys):
+    def no_numbers(request: Mapping[str, Any]) -> Reply:
+        return (status(400, "an enum may hold text only") if '"enum"' in json.dumps(request) else text(WORDS))(request)
+
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=no_numbers)) as judge:
+        users = llm_user(agent.url, tmp_path / "c")
+        said = refused(capsys, agent.url, "--model", "m", *SMALL, *users, "--out", str(tmp_path / "a"), *judge_at(judge.url))
+    assert said.startswith("error: --judge-format must be") and "set it to json_object or text" in said and not agent.requests
+
+
 def test_a_second_listener_hears_the_same_dialogues_again(tmp_path, capsys):
     schema = {"sense": "none", "tone": "plain", "strategies": [], "taken_up": [], "comes_back": False}
     with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=answer(**schema))) as other:

@@ -31,7 +31,7 @@ from simulator.ngrams import (
     told_and_wished,
 )
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.scenario import VANILLA, Difficulty
+from simulator.scenario import VANILLA, Difficulty, Split
 from simulator.world import LEXICON, load_bank
 
 SCENARIO = load_bank().scenario("train/drum_practice_letter/empathy-passive")
@@ -254,7 +254,7 @@ def test_the_curves_of_sincerity_are_those_that_training_fits(language: str, par
 )
 @pytest.mark.parametrize("strictness", [0.2, 0.35])
 def test_mockery_and_babble_please_no_user(reply: str, strictness: float):
-    for scenario in load_bank().scenarios("train")[:240:10]:
+    for scenario in load_bank().scenarios(Split.TRAIN)[:240:10]:
         opened = USER.begin(scenario, Difficulty.along(strictness), seed=1)
         assert (USER.answer(opened, reply).turn.change or 0) <= 0, scenario.scenario_id
 

@@ -172,7 +172,7 @@ def judging(line: Mapping[str, Any] = GOOD_LINE, *, demands: Any = 5, letter: st
         name = request["response_format"]["json_schema"]["name"]
         if name == "quiz":
             return completion(json.dumps(letters_in(request, letter)))
-        return completion(json.dumps({"line": line, "demands": {"why": "w", "demands": demands}, "check": {"ok": True}}[name]))
+        return completion(json.dumps({"line": line, "demands": {"why": "w", "demands": demands}, "check": {"ok": 1}}[name]))
 
     return respond
 

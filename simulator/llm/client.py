@@ -55,8 +55,8 @@ class Failed(Exception):
     """
 
     TOO_LONG = re.compile(
-        r"context (?:length|window|size)|context_length|maximum context"
-        r"|(?:prompt|input)\b.{0,60}\b(?:too long|too large|length|exceed)|tokens.{0,60}(?:exceed|must be <=)",
+        r"\bcontext\b|context_length|reduce the length|too many tokens|maximum input"
+        r"|(?:prompt|inputs?)\b.{0,60}\b(?:too long|too large|length|exceed|less than)|tokens.{0,60}(?:exceed|must be <=)",
         re.I,
     )
 
@@ -574,9 +574,10 @@ def proxy_variable(url: str) -> str:
     return next((name for name in names if os.environ.get(name)), "")
 
 
-OK = Question(name="check", messages=(("user", 'Answer {"ok": true} as JSON.'),), schema=object_of({"ok": {"type": "boolean"}}), seed=0)
+ONE = {"type": "integer", "enum": [1]}
+OK = Question(name="check", messages=(("user", 'Answer {"ok": 1} as JSON.'),), schema=object_of({"ok": ONE}), seed=0)
 HELLO = Question(name="check", messages=(("user", "Hello."),), schema={}, seed=0, may_be_cut=True)
-"""What a model is asked before the work that answers in JSON, or in words."""
+"""What a model is asked before the work that answers in JSON, of whole numbers as judges do, or in words."""
 
 
 def check_client() -> None:
