@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, fields
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,7 +135,8 @@ def play(tasks: Sequence[tuple[str, Arm, int]], config: CollapseConfig, num_proc
     """The students' runs, in the order of the tasks; counts on a terminal."""
     if not tasks:
         return []
-    with ProcessPoolExecutor(min(num_processes, len(tasks))) as pool:
+    spawn = get_context("spawn")  # a fork of a process with threads may break off
+    with ProcessPoolExecutor(min(num_processes, len(tasks)), spawn) as pool:
         waiting = [pool.submit(play_and_judge, *task, config) for task in tasks]
         for number, _ in enumerate(as_completed(waiting), start=1):
             if sys.stderr.isatty():
