@@ -20,11 +20,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import hint_in
+from simulator.llm.answers import whole_number
 from simulator.llm.client import Endpoints, Question, SimulatorError
 from simulator.llm.prompts import Messages, Unusable, object_of, quoted, record_of
 from simulator.llm.quiz import QuizQuestion, messages_to_quiz, read_quiz
 from simulator.options import in_options, of_judge
 from simulator.rule_user import RuleUser
+from simulator.sage.formats import number_of
 from simulator.scenario import Scenario
 from simulator.settings import message
 from simulator.text import content_words, words_of
@@ -161,19 +163,6 @@ class Claims:
             wish=frozenset({scenario.family.intention.value}),
             manner=frozenset({persona.persona_type.value}),
         )
-
-
-def number_of(text: str) -> int | None:
-    """A number in figures or in words below a hundred; None for anything else."""
-    if text.isdigit():
-        return int(text)
-    teens = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-    ones = f"zero one two three four five six seven eight nine {teens}".split()
-    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-    first, *rest = text.replace("-", " ").split()
-    if first in tens:
-        return 10 * (tens.index(first) + 2) + (ones.index(rest[0]) if rest and rest[0] in ones[1:10] else 0)
-    return ones.index(first) if first in ones else None
 
 
 @cache
@@ -337,9 +326,10 @@ class ModelJudge:
         schema = {"why": {"type": "string"}, "demands": {"type": "integer", "enum": list(range(11))}}
 
         def read_demands(answer: str) -> float:
-            demands = record_of(answer, "demands")["demands"]
-            if type(demands) is not int or not 0 <= demands <= 10:
-                raise Unusable(f"demands must be a whole number from 0 to 10, got {demands!r}")
+            given = record_of(answer, "demands")["demands"]
+            demands = whole_number(given)
+            if demands is None or not 0 <= demands <= 10:
+                raise Unusable(f"demands must be a whole number from 0 to 10, got {given!r}")
             return float(demands)
 
         return await self._ask("demands", judge_prompts()["dialogue"].format(conversation=numbered(dialogue)), schema, read_demands)

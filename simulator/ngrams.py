@@ -43,6 +43,8 @@ MOST_WORDS = 24
 """Of a user's turn that the encoder hears; facts of the built-in world have at most 20."""
 MOST_MARKS = 3
 """Question or exclamation marks that count; 9 of 16,144 training replies have more."""
+FEWEST_KNOWN = 0.45
+"""Share of known words below which a reply is in another language than the user's; 5 of 106 sentences in 36 other languages have more."""
 LEXICON_COUNTS, VECTOR_COUNTS = 3.0, 3.0
 """Size of the features that the lexicon hears, and of word vectors, so that the penalty on weights bears less on them."""
 
@@ -88,10 +90,10 @@ class WordFeatures:
         self.known, self.language = known, language
         self.place = {gram: k for k, gram in enumerate(known)}
 
-    def share_known(self, text: str) -> float:
-        """Share of the words that occurred in training, in [0, 1]; 0 for a text without any."""
-        words = [word for word in tokens(text, self.language) if word[0].isalpha()]
-        return sum(word in self.place for word in words) / max(len(words), 1)
+    def is_language(self, text: str) -> bool:
+        """Whether enough of the words occurred in training; addresses on the web and what stands in braces have none."""
+        words = [word for word in tokens(re.sub(r"\S*(?:://|www\.)\S*|\{[^{}]*\}", " ", text), self.language) if word[0].isalpha()]
+        return sum(word in self.place for word in words) >= max(FEWEST_KNOWN * len(words), 1)
 
     def __len__(self) -> int:
         return len(self.known) + self.NUM_NUMBERS
@@ -254,11 +256,15 @@ def split_moves(dialogue: Dialogue, reply: str) -> tuple[str, str]:
     return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
 
 
-def without_invented(by_lexicon: Reading, dialogue: Dialogue, reply: str) -> Reading:
-    """The reading without a restatement that shares no content word with the user: "So, you have no garden?" to whoever has none."""
-    if content_words(reply) & frozenset().union(*map(content_words, dialogue.said())):
-        return by_lexicon
-    return replace(by_lexicon, strategies=tuple(name for name in by_lexicon.strategies if name != "restatement"))
+def without_invented(heard: AbstractSet[str], dialogue: Dialogue, reply: str) -> AbstractSet[str]:
+    """What was heard, without a restatement that shares no content word with the user: "You have no garden." to whoever has none.
+
+    One that is asked ("So, you have no garden?") is no question either. If nothing else was heard, the reply takes up nothing.
+    """
+    if "restatement" not in heard or content_words(reply) & frozenset().union(*map(content_words, dialogue.said())):
+        return heard
+    kept = heard - ({"restatement", "question"} if "question" in heard else {"restatement"})
+    return kept if kept & frozenset(strategies()) else kept - {"takes_up"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,12 +303,13 @@ class NgramClassifier:
         """The reading of a reply that is not yet in the dialogue."""
         by_lexicon, moves, answers, by = self.asked(dialogue, reply)
         if not by:
-            return by_lexicon if moves else without_invented(by_lexicon, dialogue, reply)
+            kept = by_lexicon.strategies if moves else without_invented(set(by_lexicon.strategies), dialogue, reply)
+            return replace(by_lexicon, strategies=tuple(name for name in by_lexicon.strategies if name in kept))
         over = margins(answers, by.thresholds, wanted=meets(dialogue.scenario.family))
         heard = {name for name, margin in over.items() if margin >= 0.0} | set(strategies_in(moves, "en") if moves else ())
         if by is self.short:
             likeliest = sorted(strategies(), key=lambda name: -over[name])
-            heard = heard - set(likeliest[MOST_OF_SHORT:]) | set(without_invented(by_lexicon, dialogue, reply).strategies)
+            heard = without_invented(heard - set(likeliest[MOST_OF_SHORT:]) | set(by_lexicon.strategies), dialogue, reply)
         if len(by_lexicon.strategies) > MOST_MOVES:
             heard |= set(by_lexicon.strategies)  # stuffed: it makes them all
         latest = facts_stated(dialogue.said()[-1], dialogue.story.facts) if "takes_up" in heard and "senseless" not in heard else ()
@@ -316,6 +323,8 @@ class NgramClassifier:
 
         The lexicon alone reads those whose lack of sense it sees, the shortest, short Chinese ones, and a few words beside moves.
         """
+        if not self.words.is_language(reply):
+            return Asked(Reading(clarity=0.0), "", {}, None)
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = split_moves(dialogue, reply)
         length = num_words(rest)

@@ -41,7 +41,8 @@ FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "url": ("urls", {"action": "append", "metavar": "URL", "help": "an OpenAI-compatible server's address; may be given again"}),
     "model": ("model", {"metavar": "NAME", "help": "the model's name there"}),
     "key_env": ("api_key_env", {"metavar": "VARIABLE", "help": "environment variable that holds the key; "}),
-    "temperature": ("temperature", {"type": finite, "metavar": "T", "help": "of sampling (default 0; a model that thinks needs more)"}),
+    "temperature": ("temperature", {"type": finite, "metavar": "T", "help": "of sampling (default 0; 0.6 with a model that thinks)"}),
+    "thinks": ("thinks", {"action": "store_const", "const": True, "help": "the model thinks before it answers"}),
     "format": ("answer_format", {"choices": ("json_schema", "json_object", "text"), "help": "how it is asked to answer in JSON"}),
     "concurrency": ("concurrency", {"type": int, "metavar": "N", "help": "calls under way at one server (default 16)"}),
     "retries": ("retries", {"type": int, "metavar": "N", "help": "further attempts at an answer that cannot be read (default 4)"}),
@@ -49,11 +50,15 @@ FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "max_wait": ("max_wait_s", {"type": finite, "metavar": "S", "help": "seconds to wait for a server that is away (default 120)"}),
     "max_tokens": (
         "max_tokens",
-        {"type": int, "metavar": "N", "help": "of an answer, thoughts among them (default 800; 4000 without a schema)"},
+        {"type": int, "metavar": "N", "help": "of an answer, thoughts among them (default 800; 4000 without a schema, or if it thinks)"},
     ),
     "extra_body": ("extra_body", {"metavar": "JSON", "help": "further parameters of each request"}),
 }
 """Option -> the endpoint's setting, and the option's form: `--judge-url`, `--user-key-env` and so on."""
+USER_FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "max_chars": ("max_chars", {"type": int, "metavar": "N", "help": "longest text in an answer, for models that never end one (no limit)"}),
+}
+"""Further ones of a model that plays the user."""
 
 
 def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_key: str = "none is sent without it") -> None:
@@ -64,9 +69,14 @@ def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_
         no_key: the key where no variable is named.
     """
     group = parser.add_argument_group(title)
-    for flag, (_, form) in FLAGS.items():
+    for flag, (_, form) in flags_of(who).items():
         further = {"help": form["help"] + no_key} if flag == "key_env" else {}
         group.add_argument(f"--{who}-{flag.replace('_', '-')}", **{**form, **further})
+
+
+def flags_of(who: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The options of a server of `judge`, `user` or `listener`."""
+    return FLAGS | (USER_FLAGS if who == "user" else {})
 
 
 def flag_settings(options: argparse.Namespace, who: str) -> dict[str, Any]:
@@ -75,7 +85,7 @@ def flag_settings(options: argparse.Namespace, who: str) -> dict[str, Any]:
     Args:
         who: `judge`, `user` or `listener`.
     """
-    given = {setting: getattr(options, f"{who}_{flag}") for flag, (setting, _) in FLAGS.items()}
+    given = {setting: getattr(options, f"{who}_{flag}") for flag, (setting, _) in flags_of(who).items()}
     return {name: value for name, value in given.items() if value is not None} | {"cache": options.cache}
 
 
@@ -85,16 +95,16 @@ def in_options(message: str, prefix: str = "--") -> str:
     Args:
         prefix: of the options: `--` of the agent, `--user-` or `--judge-`.
     """
-    flags = {setting: flag.replace("_", "-") for flag, (setting, _) in FLAGS.items()}
+    flags = {setting: flag.replace("_", "-") for flag, (setting, _) in (FLAGS | USER_FLAGS).items()}
     without = {"kind", "retry_share", "cache", "first_backoff_s", "max_backoff_s", "circuit_failures", "circuit_pause_s"}
-    without |= {"start_emotion", "max_chars", "price_prompt", "price_completion"}
+    without |= {"start_emotion", "price_prompt", "price_completion"}
 
     def option(found: re.Match[str]) -> str:
         name, value = found[1], found[2]
         if name in without:
             words = "the " + name.removesuffix("_s").replace("_", " ")
             return f"{words} of {value}, which no option sets," if value else words
-        return prefix + flags.get(name, name.replace("_", "-")) + (f"={value}" if value else "")
+        return prefix + flags.get(name, name.replace("_", "-")) + (f"={value}" if value and value != "true" else "")
 
     return re.sub(r"simulator\.(\w+|\*)(?:=([\w.]+\w|\w))?", option, message)
 

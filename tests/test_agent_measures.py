@@ -251,6 +251,7 @@ def test_a_judge_must_grade_everything_in_range():
     names = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
     grades = {"why": "w", **dict.fromkeys(names, 2)}
     assert set(read_grades(json.dumps(grades)).values()) == {0.25}
-    for wrong in (6, True, 1.5, None):
+    assert read_grades(json.dumps({**grades, "core_insight": "4"}))["core_insight"] == 0.75
+    for wrong in (6, True, 1.5, None, "four or five"):
         with pytest.raises(Unusable, match="core_insight"):
             read_grades(json.dumps({**grades, "core_insight": wrong}))

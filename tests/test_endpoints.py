@@ -153,6 +153,15 @@ def test_an_error_with_http_200_counts_by_its_code():
         assert type(found) is SimulatorError and "too long" in str(found) and counts["calls"] == num_calls
 
 
+def test_an_answer_that_a_server_takes_for_a_thought_is_read():
+    def misplaced(request: Any) -> Reply:
+        message = {"role": "assistant", "content": None, "reasoning_content": json.dumps(JUDGED)}
+        return Reply(body=json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
+
+    with serving(Fake(always=misplaced)) as server:
+        assert ask(settings(server)) == CHANGE
+
+
 def test_a_slow_server_is_given_up_in_time():
     with serving(Fake(slow(3.0))) as server:
         assert ask(settings(server, timeout_s=1.0)) == CHANGE
@@ -396,8 +405,11 @@ def test_a_model_that_thinks_first_is_told_what_suits_it(caplog):
     for answered in (f"<think>hm</think>{judged}", judged):
         with serving(Fake(always=text(answered))) as server:
             check(server)
-            check(server, temperature=0.6)
-    assert caplog.text.count("m thinks before it answers; for such models set simulator.temperature=0.6 and simulator.max_tokens=4000") == 1
+            check(server, thinks=True)
+            assert (server.requests[-1]["temperature"], server.requests[-1]["max_tokens"]) == (0.6, 4000)
+            check(server, thinks=True, temperature=1, max_tokens=900)
+            assert (server.requests[-1]["temperature"], server.requests[-1]["max_tokens"]) == (1, 900)
+    assert caplog.text.count("m thinks before it answers; set simulator.thinks=true") == 1
     with (
         serving(Fake(always=text("<think>hm</think>I would rather talk."))) as server,
         pytest.raises(ValueError, match="it thinks before it answers, so set"),

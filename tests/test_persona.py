@@ -22,7 +22,6 @@ from analysis.persona_judge import (
     RuleExaminer,
     conflicts,
     lines_of,
-    number_of,
     numbered,
     says_outright,
 )
@@ -354,13 +353,6 @@ ADA = load_bank().scenario("train/burned_bread/motives-negative")
 
 def kinds(line: str, scenario: Scenario = ADA) -> tuple[str, ...]:
     return conflicts(Claims.in_line(line), [Claims.of_card(scenario)])
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("27", 27), ("twenty-seven", 27), ("forty", 40), ("nineteen", 19), ("the", None), ("sixty nine", 69)]
-)
-def test_numbers_are_read_in_figures_and_words(text, number):
-    assert number_of(text) == number
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,13 @@ from simulator.llm.user import LLMUserConfig
 from simulator.preset import SageNumbers, Wording
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage.formats import (
+    age_in,
     dialogue_of,
     intention_of,
     profile_of,
     read_profiles,
     read_records,
+    scenario_of,
     transcript_of,
     write_records,
 )
@@ -119,6 +121,22 @@ def test_labels_tasks_and_kinds_may_be_english_bold_or_in_words_and_a_file_may_b
     assert words.persona.age == 23 and str(translated.family) == "listened/passive" and translated.language == "en"
     assert (translated.persona.name, translated.persona.age, translated.persona.occupation) == ("Lin", 31, "baker")
     assert profile_of(translated)["task"] == english["task"] and "Hidden" not in translated.background
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [
+        *[("27", 27), ("31 years", 31), ("twenty-seven", 27), ("Forty", 40), ("nineteen", 19), ("sixty nine", 69)],
+        *[("二十三岁", 23), ("廿五岁", 25), ("十岁", 10), ("九岁", 9), ("young", None), ("", None)],
+    ],
+)
+def test_ages_are_read_in_figures_and_words(text, age):
+    assert age_in(text) == age
+
+
+@pytest.mark.parametrize("name", ["负面型", "负面", "Negative", "negative type"])
+def test_types_of_persons_are_known_by_how_they_begin(name):
+    assert scenario_of(profile(main_cha=name), split=Split.TRAIN).family.persona is PersonaType.NEGATIVE
 
 
 @pytest.mark.parametrize(
@@ -223,8 +241,9 @@ def test_the_released_files_are_read_and_written_as_they_are():
         assert [transcript_of(dialogue) for _, dialogue in read_records(path, dialogue_of, what="a SAGE transcript")] == records
 
 
-def test_a_transcript_as_rlver_saves_it_is_read(tmp_path):
-    record = transcript((2, {"planning": {"content": "a", "reason": "b", "change": "+10"}}), task=None)
+@pytest.mark.parametrize("change", ["+10", "10", "＋10", "10.0", "+10 points"])
+def test_a_transcript_as_rlver_saves_it_is_read(tmp_path, change):
+    record = transcript((2, {"planning": {"content": "a", "reason": "b", "change": change}}), task=None)
     ((_, dialogue),) = read_records(write(tmp_path / "t.jsonl", record), dialogue_of, what="a transcript")
     assert dialogue.turns[2].change == 10 and dialogue.scenario.hidden_intention == TASK
 

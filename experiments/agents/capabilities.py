@@ -28,6 +28,7 @@ from simulator.dialogue import Speaker
 from simulator.emotion import EXPLORING, PUZZLED_BELOW, REPEATED_AT, Appraisal, Skill, appraise, hint_in, meets, skill_table
 from simulator.lexicon import lexicon
 from simulator.listener import Register
+from simulator.llm.answers import whole_number
 from simulator.llm.client import Endpoints, Question, SimulatorError
 from simulator.llm.prompts import Unusable, object_of, quoted, record_of, string_of
 from simulator.options import of_judge
@@ -283,7 +284,8 @@ def read_grades(answer: str) -> dict[str, float]:
     """The grades in an answer, 1 to 5 rescaled to [0, 1]; raises Unusable where one is missing or out of range."""
     record = record_of(answer, "why", *CAPABILITIES)
     string_of(record, "why")
-    for name in CAPABILITIES:
-        if type(record.get(name)) is not int or not 1 <= record[name] <= 5:
-            raise Unusable(f"{name} must be a whole number from 1 to 5, got {record.get(name)!r}")
-    return {name: (record[name] - 1) / 4 for name in CAPABILITIES}
+    grades = {name: whole_number(record[name]) for name in CAPABILITIES}
+    for name, grade in grades.items():
+        if grade is None or not 1 <= grade <= 5:
+            raise Unusable(f"{name} must be a whole number from 1 to 5, got {record[name]!r}")
+    return {name: (grade - 1) / 4 for name, grade in grades.items() if grade}

@@ -38,10 +38,6 @@ class EncoderListener:
 
     BATCH = 8
     """Replies of like length that are read together; more cost more each."""
-    FEWEST_KNOWN = 0.4
-    """Share of known words below which a reply is no English: replies in nine other languages have at most 0.23."""
-    LONG = 80
-    """Words from which the network may not read a reply to its end, so that the lexicon listens for contempt, too."""
 
     def __init__(self, hearing: Hearing) -> None:
         self.hearing = hearing
@@ -101,7 +97,7 @@ class EncoderListener:
         language = dialogue.scenario.language
         if language != "en":
             raise ValueError(f"simulator.listener must be rule or model for users who speak {language}, got 'encoder', which hears English")
-        if self.hearing.words.share_known(reply) < self.FEWEST_KNOWN:
+        if not self.hearing.words.is_language(reply):
             return Reading(clarity=0.0)
         if is_echo(reply, dialogue.said()):
             return Reading(echo=True)
@@ -121,5 +117,5 @@ class EncoderListener:
         told = [facts_stated(text, dialogue.story.facts) for text in latest]
         cues = {fact for facts, p in zip(told, taken_up, strict=True) if p >= self.hearing.thresholds["taken_up"] for fact in facts}
         cues |= set(cues_in(moves, dialogue.story))
-        contempt = parse_text(reply, "en").contempt[0] if num_words(reply) > self.LONG else ()
+        contempt, _ = parse_text(reply, "en").contempt  # in open words, and behind the end of what the network reads
         return reading_from(above, cues, sincerity=sincerity(answers, self.hearing.thresholds), contempt=contempt)

@@ -153,3 +153,10 @@ def number_in(text: str) -> float | None:
     if re.search(r"\d|^[-+~/^*]", remark) or not (is_unit or found[1] or number == 0):
         return None
     return -number if found[1] == "-" else number
+
+
+def whole_number(value: Any) -> int | None:
+    """A whole number, also one given as text (`number_in`) or with a decimal point; None for anything else."""
+    number = number_in(value) if isinstance(value, str) else value
+    is_whole = type(number) is int or (isinstance(number, float) and number.is_integer())
+    return int(number) if number is not None and is_whole else None

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 T = TypeVar("T")
-FOR_THINKING = "simulator.temperature=0.6 and simulator.max_tokens=4000"
-"""What suits models that think first; at temperature 0 they tend to go round in circles."""
 
 
 class SimulatorError(RuntimeError):
@@ -144,8 +142,8 @@ class Question:
             "messages": [{"role": role, "content": content} for role, content in self.messages],
             config.token_limit.value: config.answer_tokens,
         }
-        if config.temperature is not None:
-            body["temperature"] = config.temperature
+        if config.answer_temperature is not None:
+            body["temperature"] = config.answer_temperature
         if config.send_seed:
             body["seed"] = self.seed
         if config.answer_format == AnswerFormat.JSON_SCHEMA:
@@ -281,9 +279,12 @@ class Server:
             raise Failed("the server's content filter withheld the answer", 200)
         if content is None or (isinstance(content, str) and not content.strip()):
             thought = message.get("reasoning_content") or message.get("reasoning")
-            if not may_be_cut or not (thought or finish == "length"):
+            if may_be_cut and (thought or finish == "length"):
+                content = ""  # all that came is a thought, which the server keeps apart
+            elif isinstance(thought, str) and thought.strip():
+                content = thought  # a server whose parser takes the answer of a model that does not think for a thought
+            else:
                 raise Failed("the answer was empty", 200)
-            content = ""  # all that came is a thought, which the server keeps apart
         if not isinstance(content, str):
             raise Failed(self.clean(f"the answer is no text: content must be a string, got {content!r}"), 200)
         if finish == "length":
@@ -395,7 +396,7 @@ class Endpoints:
         from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
         config, body, asked, refused = self.config, question.body(self.config), list[Server](), set[Server]()
-        num_failures, is_greedy = 0, config.temperature == 0
+        num_failures, is_greedy = 0, config.answer_temperature == 0
         backoff = wait_random_exponential(multiplier=config.first_backoff_s, max=config.max_backoff_s, min=config.first_backoff_s / 2)
 
         def failure(state: RetryCallState) -> Failed:
@@ -464,7 +465,7 @@ class Endpoints:
         """
         self._connect()
         for server in self._servers:
-            body, is_greedy = question.body(self.config), self.config.temperature == 0
+            body, is_greedy = question.body(self.config), self.config.answer_temperature == 0
             for attempt in range(self.CHECKS):
                 try:
                     await self._ask_once(server, body, question, read)
@@ -476,7 +477,7 @@ class Endpoints:
                         raise ValueError(await self._why_not(server, body, question, error)) from None
                 break
             if server.thinks and is_greedy:
-                logging.getLogger(__name__).warning("%s thinks before it answers; for such models set %s", self.config.model, FOR_THINKING)
+                logging.getLogger(__name__).warning("%s thinks before it answers; set simulator.thinks=true", self.config.model)
 
     async def _ask_once(self, server: Server, body: Mapping[str, Any], question: Question, read: Callable[[str], Any]) -> str:
         """An answer that can be read; Failed where there is none."""
@@ -495,7 +496,7 @@ class Endpoints:
         config = self.config
         if error.is_unusable:
             got = f"got {config.model!r} at {server.url}, of whose {self.CHECKS} answers the last cannot be used"
-            remedy = f"; it thinks before it answers, so set {FOR_THINKING}" if server.thinks else ""
+            remedy = "; it thinks before it answers, so set simulator.thinks=true" if server.thinks and not config.thinks else ""
             return f"simulator.model must answer in the form that it is asked for, {got}: {error}{remedy}"
         if not error.is_refusal:
             return f"simulator.urls must name servers that answer, got {server.url!r}: {error}"

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from pydantic import Field
@@ -53,13 +53,16 @@ class EndpointConfig:
     """The model's name there; required."""
     api_key_env: str = ""
     """Name of the environment variable with the key, which is stored nowhere else; empty sends none. No other variable is read."""
-    temperature: float | None = Field(default=0.0, ge=0.0)
-    """>= 0; null leaves it to the server, for models that refuse any. A model that thinks first needs one above 0, such as 0.6."""
+    thinks: bool = False
+    """The model thinks before it answers."""
+    temperature: Annotated[float, Field(ge=0.0)] | Literal["default"] | None = "default"
+    """>= 0; null leaves it to the server, for models that refuse any. By default 0, and 0.6 for a model that thinks: at 0 these tend to go
+    round in circles."""
     send_seed: bool = True
     """Send a seed that follows from the dialogue; false for servers that refuse one."""
     max_tokens: int | None = Field(default=None, gt=0)
     """> 0: tokens an answer may have, thoughts among them; one that is cut off counts as unusable. By default 800 where the server enforces
-    a schema, and 4,000 where a model may think or talk before it answers."""
+    a schema, and 4,000 where the model thinks, or may talk before it answers."""
     token_limit: TokenLimit = TokenLimit.MAX_TOKENS
     """The name under which `max_tokens` is sent."""
     answer_format: AnswerFormat = AnswerFormat.JSON_SCHEMA
@@ -108,7 +111,12 @@ class EndpointConfig:
     @property
     def answer_tokens(self) -> int:
         """`max_tokens`, or its default."""
-        return self.max_tokens or (800 if self.answer_format == AnswerFormat.JSON_SCHEMA else 4000)
+        return self.max_tokens or (800 if self.answer_format == AnswerFormat.JSON_SCHEMA and not self.thinks else 4000)
+
+    @property
+    def answer_temperature(self) -> float | None:
+        """`temperature`, or its default."""
+        return (0.6 if self.thinks else 0.0) if self.temperature == "default" else self.temperature
 
     def extra(self) -> dict[str, Any]:
         """`extra_body`, parsed."""

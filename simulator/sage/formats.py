@@ -16,6 +16,7 @@ from typing import Any
 
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, Speaker, Turn
 from simulator.files import read_jsonl, say_torn, write_whole
+from simulator.llm.answers import whole_number
 from simulator.llm.prompts import HALF, Thought
 from simulator.pressure import every_scenario
 from simulator.scenario import VANILLA, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
@@ -49,6 +50,8 @@ ENGLISH = {
 """The words that identify the kind of a task in English."""
 PERSONA_TYPES = {"负面型": PersonaType.NEGATIVE, "被动型": PersonaType.PASSIVE, "回避型": PersonaType.AVOIDANT}
 ENGLISH_TYPES = {"negative": PersonaType.NEGATIVE, "passive": PersonaType.PASSIVE, "avoidant": PersonaType.AVOIDANT}
+TYPES = {**{name[:2]: kind for name, kind in PERSONA_TYPES.items()}, **{name[:5]: kind for name, kind in ENGLISH_TYPES.items()}}
+"""What the type of a person begins with."""
 OF_SAGE = "sage/"
 """Prefix of scenario ids that are SAGE's profiles."""
 GOAL = "想找人说说这件事"
@@ -97,7 +100,8 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
     if task and written and intention_of(task) is not intention_of(written):
         raise ValueError(f"task must be of the kind that the scene ends with ({written!r}), got {task!r}")
     persona_type = str(record.get("main_cha", record.get("character", "")))
-    kind = PERSONA_TYPES.get(persona_type) or ENGLISH_TYPES.get(re.sub(r"\W*\b(?:type|personality)\b\W*", "", persona_type.lower()).strip())
+    said = persona_type.strip().lower()
+    kind = next((kind for start, kind in TYPES.items() if said.startswith(start)), None)
     if kind is None:
         raise ValueError(f"main_cha must be one of {', '.join((*PERSONA_TYPES, *ENGLISH_TYPES))}, got {persona_type!r}")
     traits = record.get("cha_group", [])
@@ -173,14 +177,28 @@ def intention_of(task: str) -> HiddenIntention:
 
 
 def age_in(text: str) -> int | None:
-    """An age in figures, or in Chinese words below a hundred; None where there is none."""
+    """An age in figures, or in words below a hundred, Chinese or English; None where there is none."""
     if found := re.search(r"\d+", text):
         return int(found[0])
     digits = {character: number for number, character in enumerate("零一二三四五六七八九")}
-    if found := re.search("([一二三四五六七八九]?)(十?)([一二三四五六七八九]?)(?=岁)", text):
+    plain = text.replace("两", "二").replace("廿", "二十").replace("卅", "三十")
+    if found := re.search("([一二三四五六七八九]?)(十?)([一二三四五六七八九]?)(?=岁)", plain):
         tens = digits.get(found[1], 1) * 10 if found[2] else 0
         return (tens + digits.get(found[3], 0 if found[2] else digits.get(found[1], 0))) or None
-    return None
+    return number_of(text.lower())
+
+
+def number_of(text: str) -> int | None:
+    """A number in figures or in English words below a hundred; None for anything else."""
+    if text.strip().isdigit():
+        return int(text)
+    teens = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+    ones = f"zero one two three four five six seven eight nine {teens}".split()
+    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    first, *rest = [*text.replace("-", " ").split(), ""]
+    if first in tens:
+        return 10 * (tens.index(first) + 2) + (ones.index(rest[0]) if rest and rest[0] in ones[1:10] else 0)
+    return ones.index(first) if first in ones else None
 
 
 def dialogue_of(record: Mapping[str, Any]) -> Dialogue:
@@ -211,10 +229,8 @@ def dialogue_of(record: Mapping[str, Any]) -> Dialogue:
         if before is None:
             turns.append(Turn(speaker=Speaker.USER, text=text, emotion=emotion))
             continue
-        change = planning.get("change") if isinstance(planning, Mapping) else None
-        if isinstance(change, str) and re.fullmatch(r"\s*[+-]?\d{1,3}\s*", change):  # as RLVER saves it
-            change = int(change)
-        if not isinstance(planning, Mapping) or type(change) is not int:
+        change = whole_number(planning.get("change")) if isinstance(planning, Mapping) else None  # RLVER saves it as text
+        if not isinstance(planning, Mapping) or change is None:
             raise ValueError(f"{where}.planning.change must be a whole number, got {planning!r}")
         # RLVER clips at 0 as well.
         if emotion not in (min(DELIGHTED_AT, before + change), max(0, min(DELIGHTED_AT, before + change))):
