@@ -80,7 +80,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
     alive = [[rollout for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR] for group in groups]
     good = [rollout for rollouts in alive for rollout in rollouts]
     dialogues = [rollout.dialogue for rollout in good]
-    num_all = sum(len(group.rollouts) for group in groups)
+    played = [rollout.dialogue for group in groups for rollout in group.rollouts]
     rewards = np.array([rollout.reward.total for rollout in good])
     emotions = np.array([dialogue.emotion for dialogue in dialogues])
     replies = np.array([dialogue.num_replies for dialogue in dialogues], dtype=float)
@@ -102,13 +102,26 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
         "num_turns/mean": mean(replies),
         "response_length/mean": float(num_tokens / replies.sum()) if replies.sum() else float("nan"),
         **behaviour_metrics(alive),
-        "dialogue/error_share": 1.0 - len(good) / num_all if num_all else float("nan"),
+        "dialogue/error_share": 1.0 - len(good) / len(played) if played else float("nan"),
+        **{f"dialogue/error_share_{band}": share for band, share in broken_by_emotion(played).items()},
         **{f"dialogue/{outcome}": outcomes[outcome] / max(len(good), 1) for outcome in Outcome if outcome is not Outcome.ERROR},
         **{f"dialogue/{key}": share for key, share in strategy_shares(dialogues).items()},
         "simulator/suspicious_share": mean(np.array(suspicious, dtype=float)),
         "rollout/entropy_sampled": entropy_sampled(good),
         **(thinking if thoughts else {}),
     }
+
+
+def broken_by_emotion(dialogues: Sequence[Dialogue]) -> dict[str, float]:
+    """Share that broke of the dialogues by their last emotion, [0, 1]; nothing where none broke.
+
+    A mean without the users who were unhappy would be too high.
+    """
+    bands: dict[str, list[bool]] = {"below_40": [], "40_to_69": [], "from_70": []}
+    for dialogue in dialogues:
+        band = "below_40" if dialogue.emotion < 40 else "40_to_69" if dialogue.emotion < 70 else "from_70"
+        bands[band].append(dialogue.outcome is Outcome.ERROR)
+    return {band: sum(broke) / len(broke) for band, broke in bands.items() if broke} if any(map(any, bands.values())) else {}
 
 
 def behaviour_metrics(groups: Sequence[Sequence[Rollout]], *, max_compared: int = 64) -> dict[str, float]:

@@ -243,7 +243,7 @@ def test_scores_by_group_and_errors_by_reason():
     assert found["per_scenario"] == {one.scenario_id: 52.5, other.scenario_id: 9.5}
     broken = ended(one, 0, sibling=1, outcome=Outcome.ERROR, error="Traceback\nRuntimeError: it broke")
     counts = {"planned": 6, "not_played": 1, "excluded_dialogues": 1, "reasons": {"RuntimeError: it broke": 1}, "cut_short": 0}
-    counts["excluded_share_by_last_emotion"] = {"below 40": 0.25, "from 70": 0.0}
+    counts["excluded_share_by_last_emotion"] = {"below_40": 0.25, "from_70": 0.0}
     assert count_errors([*played, broken], num_planned=6) == counts
 
 

@@ -86,6 +86,7 @@ def test_sampled_entropy_is_the_mean_of_minus_the_logprob_of_sampled_tokens():
 def test_broken_dialogues_count_in_the_share_of_errors_alone():
     metrics = dialogue_metrics([issued(talked(emotion=80), talked(emotion=10, outcome=Outcome.ERROR))], success_emotion=70)
     assert metrics["dialogue/error_share"] == 0.5
+    assert (metrics["dialogue/error_share_below_40"], metrics["dialogue/error_share_from_70"]) == (1.0, 0.0)
     assert metrics["reward/mean"] == 0.8 and metrics["reward/success_rate"] == metrics["dialogue/max_turns"] == 1.0
     assert metrics["response_length/mean"] == 2.0
 

@@ -22,6 +22,7 @@ from analysis.transcripts import CutShort
 from curriculum.signals import expected_best
 from experiments.agents.players import AgentDialogue
 from experiments.evaluation import Graded, cut_short, summarise, worst_cell, worst_mean
+from experiments.metrics import broken_by_emotion
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 from simulator.listener import Register
 from simulator.options import in_options
@@ -147,17 +148,12 @@ def count_errors(played: Sequence[AgentDialogue], *, num_planned: int) -> dict[s
     # The last line of a traceback. The agent's complaints name its options; any other setting is the user's.
     reasons = Counter(in_options(one.dialogue.error.strip().rpartition("\n")[2].strip(), "--user-") for one in played if one.is_broken)
     cut = cut_short(one.dialogue for one in played)
-    # Whether they broke alike in all moods: a score without the unhappy users would be too high.
-    broke: dict[str, list[bool]] = {"below 40": [], "40 to 69": [], "from 70": []}
-    for one in played:
-        emotion = one.dialogue.emotion
-        broke["below 40" if emotion < 40 else "40 to 69" if emotion < 70 else "from 70"].append(one.is_broken)
     return {
         "planned": num_planned,
         "not_played": num_planned - len(played),
         "excluded_dialogues": sum(reasons.values()),
         "reasons": dict(reasons.most_common(10)),
-        **({"excluded_share_by_last_emotion": {band: sum(b) / len(b) for band, b in broke.items() if b}} if reasons else {}),
+        **({"excluded_share_by_last_emotion": broken_by_emotion([one.dialogue for one in played])} if reasons else {}),
         "cut_short": sum(one.dialogue.outcome is Outcome.TRUNCATED for one in played),
         **({"cut_short_by_user": cut.by_user, "cut_short_replies": cut.replies} if cut.share > 0.0 else {}),
     }
