@@ -15,11 +15,11 @@ from functools import cache
 from simulator.dialogue import LEFT_BELOW, Dialogue, Outcome
 from simulator.emotion import Skill
 from simulator.files import progress
-from simulator.listener import Register
+from simulator.listener import ListenerKind, Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import CHALLENGING, VANILLA, Difficulty, Scenario, Split
 from simulator.scripted import AGENTS, Agent, ScriptedAgent, mean_score, play, sample
-from simulator.version import world_name
+from simulator.version import world_of
 from simulator.world import FOLDER, load_bank, read_toml
 
 BOUNDS = (("VANILLA", VANILLA, "L1"), ("CHALLENGING", CHALLENGING, "L0"))
@@ -136,7 +136,8 @@ def play_adversaries(options: argparse.Namespace) -> int:
             raise ValueError(f"--agent must be one of {', '.join(known)}, got {name!r}")
     suite = [known[name] for name in options.agent or known]
     scenarios = sample(load_bank().scenarios(Split(options.split)), options.per_family, seed=options.seed)
-    registers = [Register(options.register)] if options.register else list(Register)
+    listener = ListenerKind(options.listener)
+    registers = [Register(options.register)] if options.register else [Register.OPEN] if listener is ListenerKind.ENCODER else list(Register)
     # Honest agents for comparison: the ladder, one that only takes up facts, one that only misses the wish.
     alone, without_fit = frozenset([Skill.GROUNDING]), frozenset(Skill) - {Skill.FIT}
     references: dict[str, Agent] = {
@@ -146,13 +147,13 @@ def play_adversaries(options: argparse.Namespace) -> int:
     }
     found: dict[Register, dict[str, tuple[Standing, ...]]] = {}
     for register in registers:
-        user = RuleUser(RuleUserConfig(register=register))
+        user = RuleUser(RuleUserConfig(register=register, listener=listener))
         agents = references | {adversary.name: adversary for adversary in suite if adversary.is_played_in(register)}
         found[register] = {
             name: tuple(Standing.of(agent, scenarios, difficulty, user=user, seed=options.seed) for _, difficulty, _ in BOUNDS)
             for name, agent in progress(agents.items(), total=len(agents), what=f"Playing ({register})")
         }
-    worlds = " and ".join(map(world_name, registers))
+    worlds = " and ".join(world_of(RuleUserConfig(register=register, listener=listener)) for register in registers)
     print(f"{worlds}, {len(scenarios)} {options.split} scenarios: mean final emotion (0-100), and share of users who stayed")
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")

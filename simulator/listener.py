@@ -116,7 +116,7 @@ def read_by_rule(reply: str, scenario: Scenario, *, said: Sequence[str] = (), re
     """What the patterns of the lexicon find in a reply; users who hear ordinary language add `simulator.ngrams`.
 
     A reply that is mostly the user's own sentences, or names facts without saying anything about them, takes up nothing. In ordinary
-    language a salad of the user's words makes no sense, and there are words for contempt.
+    language a salad of the user's words makes no sense, there are words for contempt, and only told facts are taken up.
     """
     language, is_open = scenario.language, register is Register.OPEN
     if is_open and is_scrambled(reply, said):
@@ -124,6 +124,9 @@ def read_by_rule(reply: str, scenario: Scenario, *, said: Sequence[str] = (), re
     heard = parse_text(reply, language)
     contempt, strategies = heard.contempt if is_open else ((), heard.strategies)
     named = cues_in(reply, scenario)
+    if is_open:
+        told = {fact for turn in said for fact in facts_stated(turn, scenario.facts)}
+        named = tuple(fact for fact in named if fact in told)
     cues, echo = named, is_echo(reply, said, language)
     if echo:
         strategies, cues = (), ()

@@ -200,7 +200,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     adversaries.description = "Exit code 0: no trick passes its bound (docs/users.md); 1: one does; 2: the request cannot be met."
     split_option(adversaries, ("train", "heldout"))
     adversaries.add_argument("--per-family", type=at_least(1), default=4, help="scenarios of each family (default 4)")
-    adversaries.add_argument("--register", choices=("open", "world"), help="only this register (default both)")
+    adversaries.add_argument("--register", choices=("open", "world"), help="only this register (default both, open with the encoder)")
+    adversaries.add_argument("--listener", choices=("rule", "encoder"), default="rule", help="how users understand replies (default rule)")
     adversaries.add_argument("--agent", nargs="+", metavar="NAME", help="only these adversaries")
     adversaries.add_argument("--seed", type=int, default=0, help="chooses scenarios and the user's random choices (default 0)")
 

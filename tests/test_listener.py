@@ -25,7 +25,7 @@ from simulator.world import LEXICON, load_bank, read_toml
 
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
 FACTS = (
-    Fact(text="My sister sold our mother's piano.", cue="the piano"),
+    Fact(text="My sister sold our mother's piano last week without a word.", cue="the piano"),
     Fact(text="I used to play on Sunday evenings.", cue="those evenings"),
 )
 PIANO = replace(SCENARIO, facts=FACTS, other="sister")
@@ -178,6 +178,8 @@ def test_facts_are_recognised_by_their_nouns_and_not_by_the_other_person():
     named, said_something = "The piano, the piano, your sister.", "The piano was dear to all of them."
     assert (parse(named, PIANO, said=SAID).cues, parse(named, PIANO, said=SAID).dropped) == ((), (0,))
     assert parse(said_something, PIANO, said=SAID).cues == (0,)
+    untold = "And the evenings, what were they like with the piano?"
+    assert [parse(untold, PIANO, said=SAID, register=register).cues for register in (Register.OPEN, Register.WORLD)] == [(0,), (0, 1)]
 
 
 def test_turns_without_facts_are_taken_up_by_the_content_that_came_up_with_them():
