@@ -137,7 +137,7 @@ def play_adversaries(options: argparse.Namespace) -> int:
     suite = [known[name] for name in options.agent or known]
     scenarios = sample(load_bank().scenarios(Split(options.split)), options.per_family, seed=options.seed)
     listener = ListenerKind(options.listener)
-    registers = [Register(options.register)] if options.register else [Register.OPEN] if listener is ListenerKind.ENCODER else list(Register)
+    registers = [Register(options.register)] if options.register else list(Register) if listener is ListenerKind.RULE else [Register.OPEN]
     # Honest agents for comparison: the ladder, one that only takes up facts, one that only misses the wish.
     alone, without_fit = frozenset([Skill.GROUNDING]), frozenset(Skill) - {Skill.FIT}
     references: dict[str, Agent] = {

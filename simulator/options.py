@@ -56,7 +56,10 @@ FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Option -> the endpoint's setting, and the option's form: `--judge-url`, `--user-key-env` and so on."""
 USER_FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "max_chars": ("max_chars", {"type": int, "metavar": "N", "help": "longest text in an answer, for models that never end one (no limit)"}),
+    "max_chars": (
+        "max_chars",
+        {"type": int, "metavar": "N", "help": "longest text in an answer, for a model that never ends one (no limit)"},
+    )
 }
 """Further ones of a model that plays the user."""
 
