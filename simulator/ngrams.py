@@ -256,7 +256,7 @@ def split_moves(dialogue: Dialogue, reply: str) -> tuple[str, str]:
     return ("".join(moves), "".join(one for one in sentences if one not in moves).strip()) if moves else ("", reply)
 
 
-def without_invented(heard: AbstractSet[str], dialogue: Dialogue, reply: str) -> AbstractSet[str]:
+def without_invented(heard: set[str], dialogue: Dialogue, reply: str) -> set[str]:
     """What was heard, without a restatement that shares no content word with the user: "You have no garden." to whoever has none.
 
     One that is asked ("So, you have no garden?") is no question either. If nothing else was heard, the reply takes up nothing.
@@ -264,7 +264,7 @@ def without_invented(heard: AbstractSet[str], dialogue: Dialogue, reply: str) ->
     if "restatement" not in heard or content_words(reply) & frozenset().union(*map(content_words, dialogue.said())):
         return heard
     kept = heard - ({"restatement", "question"} if "question" in heard else {"restatement"})
-    return kept if kept & frozenset(strategies()) else kept - {"takes_up"}
+    return kept if kept.intersection(strategies()) else kept - {"takes_up"}
 
 
 @dataclass(frozen=True, kw_only=True)
