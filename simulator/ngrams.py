@@ -323,7 +323,7 @@ class NgramClassifier:
 
         The lexicon alone reads those whose lack of sense it sees, the shortest, short Chinese ones, and a few words beside moves.
         """
-        if not self.words.is_language(reply):
+        if num_words(reply) >= FEWEST_WORDS and not self.words.is_language(reply):
             return Asked(Reading(clarity=0.0), "", {}, None)
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = split_moves(dialogue, reply)
