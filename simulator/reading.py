@@ -31,6 +31,10 @@ class Reading:
     dropped: tuple[int, ...] = ()
     """Indices of facts that the reply names without saying anything about them."""
 
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.clarity <= 1.0 and 0.0 <= self.sincerity <= 1.0):  # nor NaN, which would please
+            raise ValueError(f"clarity and sincerity must be in [0, 1], got {self.clarity!r} and {self.sincerity!r}")
+
     @property
     def is_doubted(self) -> bool:
         """It may not be meant."""

@@ -154,12 +154,17 @@ def test_an_error_with_http_200_counts_by_its_code():
 
 
 def test_an_answer_that_a_server_takes_for_a_thought_is_read():
-    def misplaced(request: Any) -> Reply:
-        message = {"role": "assistant", "content": None, "reasoning_content": json.dumps(JUDGED)}
-        return Reply(body=json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
+    def misplaced(thought: str) -> Behaviour:
+        message = {"role": "assistant", "content": None, "reasoning_content": thought}
+        return lambda request: Reply(body=json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}))
 
-    with serving(Fake(always=misplaced)) as server:
+    judged = json.dumps(JUDGED)
+    with serving(Fake(always=misplaced(judged))) as server:
         assert ask(settings(server)) == CHANGE
+        with pytest.raises(SimulatorError, match="empty"):
+            ask(settings(server, thinks=True, retries=0))
+    with serving(Fake(always=misplaced(f"A first draft: {judged} But no, it was cruel."))) as server, pytest.raises(SimulatorError):
+        ask(settings(server, retries=0))
 
 
 def test_a_slow_server_is_given_up_in_time():

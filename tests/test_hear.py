@@ -299,3 +299,9 @@ def test_a_salad_of_chinese_words_is_one_too():
     said = ["隔壁阿姨把母鸡托给我，狐狸钻进来了。", "我每天天亮就起来给它们洗水盆。", "小门我拉上了，可是没看门闩。"]
     assert is_scrambled("狐狸每天给门闩洗阿姨，母鸡天亮钻进水盆。", said)
     assert not is_scrambled("你每天天亮就起来洗水盆，狐狸还是钻进来了。", said)
+
+
+@pytest.mark.parametrize("sincerity", [float("nan"), -0.1, 1.1])
+def test_a_reading_beyond_its_range_is_refused(sincerity: float):
+    with pytest.raises(ValueError, match="must be in"):
+        Reading(sincerity=sincerity)

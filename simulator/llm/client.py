@@ -281,7 +281,7 @@ class Server:
             thought = message.get("reasoning_content") or message.get("reasoning")
             if may_be_cut and (thought or finish == "length"):
                 content = ""  # all that came is a thought, which the server keeps apart
-            elif isinstance(thought, str) and thought.strip():
+            elif not self._config.thinks and isinstance(thought, str) and re.fullmatch(r"\s*\{.*\}\s*", thought, re.DOTALL):
                 content = thought  # a server whose parser takes the answer of a model that does not think for a thought
             else:
                 raise Failed("the answer was empty", 200)
