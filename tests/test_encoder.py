@@ -187,3 +187,12 @@ def test_a_tuned_network_survives_its_file(tmp_path: Path) -> None:
     answers, taken_up = hearing.probabilities(turns, reply)[0]
     assert set(answers) == set(network.questions()) and len(taken_up) == 1
     assert all(0.0 <= p <= 1.0 for p in [*answers.values(), *taken_up])
+
+
+def test_a_damaged_copy_in_the_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "attune" / "encoders" / network.BASE_SHA256[:16]
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(ValueError, match=r"must have the SHA-256 .* remove "):
+        network.base_folder()

@@ -246,14 +246,15 @@ def base_folder() -> Path:
                 raise ValueError(f"{folder} must be a folder that can be written, got {error}; set XDG_CACHE_HOME to another") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
+    check(folder / "model.safetensors", BASE_SHA256, remedy=f"remove {folder}, which is then made anew")
     return folder
 
 
-def check(path: Path, sha256: str) -> None:
+def check(path: Path, sha256: str, *, remedy: str = "reinstall its package, or Attune") -> None:
     """
     Raises:
         ValueError: the file has another checksum.
     """
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
-        raise ValueError(f"{path} must have the SHA-256 {sha256[:16]}..., got {found[:16]}...; reinstall its package, or Attune")
+        raise ValueError(f"{path} must have the SHA-256 {sha256[:16]}..., got {found[:16]}...; {remedy}")
