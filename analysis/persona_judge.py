@@ -26,10 +26,9 @@ from simulator.llm.prompts import Messages, Unusable, object_of, quoted, record_
 from simulator.llm.quiz import QuizQuestion, messages_to_quiz, read_quiz
 from simulator.options import in_options, of_judge
 from simulator.rule_user import RuleUser
-from simulator.sage.formats import number_of
 from simulator.scenario import Scenario
 from simulator.settings import message
-from simulator.text import content_words, words_of
+from simulator.text import content_words, number_of, words_of
 from simulator.world import load_bank, read_toml
 
 Read = TypeVar("Read")

@@ -90,10 +90,13 @@ class WordFeatures:
         self.known, self.language = known, language
         self.place = {gram: k for k, gram in enumerate(known)}
 
-    def is_language(self, text: str) -> bool:
-        """Whether enough of the words occurred in training; addresses on the web and what stands in braces have none."""
+    def is_foreign(self, text: str) -> bool:
+        """Whether a text of some words is in another language: few of them occurred in training.
+
+        Addresses on the web and what stands in braces count as no words.
+        """
         words = [word for word in tokens(re.sub(r"\S*(?:://|www\.)\S*|\{[^{}]*\}", " ", text), self.language) if word[0].isalpha()]
-        return sum(word in self.place for word in words) >= max(FEWEST_KNOWN * len(words), 1)
+        return num_words(text) >= FEWEST_WORDS and sum(word in self.place for word in words) < max(FEWEST_KNOWN * len(words), 1)
 
     def __len__(self) -> int:
         return len(self.known) + self.NUM_NUMBERS
@@ -323,7 +326,7 @@ class NgramClassifier:
 
         The lexicon alone reads those whose lack of sense it sees, the shortest, short Chinese ones, and a few words beside moves.
         """
-        if num_words(reply) >= FEWEST_WORDS and not self.words.is_language(reply):
+        if self.words.is_foreign(reply):
             return Asked(Reading(clarity=0.0), "", {}, None)
         by_lexicon = read_by_rule(reply, dialogue.story, said=dialogue.said(), register=Register.OPEN)
         moves, rest = split_moves(dialogue, reply)

@@ -81,6 +81,19 @@ def language_of(text: str) -> str:
     return "zh" if len(characters_of(text)) > len(words_of(text)) else "en"
 
 
+def number_of(text: str) -> int | None:
+    """A number in figures or in English words below a hundred; None for anything else."""
+    if text.strip().isdigit():
+        return int(text)
+    teens = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+    ones = f"zero one two three four five six seven eight nine {teens}".split()
+    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    first, *rest = [*text.replace("-", " ").split(), ""]
+    if first in tens:
+        return 10 * (tens.index(first) + 2) + (ones.index(rest[0]) if rest and rest[0] in ones[1:10] else 0)
+    return ones.index(first) if first in ones else None
+
+
 @lru_cache(maxsize=65536)
 def content_words(text: str) -> frozenset[str]:
     """The content of a text: lower-case words that are no function words, and pairs of neighbouring Chinese characters between them.

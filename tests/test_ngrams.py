@@ -255,12 +255,9 @@ def test_the_curves_of_sincerity_are_those_that_training_fits(language: str, par
 )
 @pytest.mark.parametrize("strictness", [0.1, 0.2, 0.35])
 def test_mockery_and_babble_please_no_user(reply: str, strictness: float):
-    changes = []
     for scenario in load_bank().scenarios(Split.TRAIN)[:240:10]:
         opened = USER.begin(scenario, Difficulty.along(strictness), seed=1)
-        changes.append(USER.answer(opened, reply).turn.change or 0)
-    # At 0.1 one of the 24 has a face in its facts.
-    assert sum(change > 0 for change in changes) <= (strictness < 0.2 and "Face" in reply)
+        assert (USER.answer(opened, reply).turn.change or 0) <= 0, scenario.scenario_id
 
 
 @pytest.mark.parametrize("reply", NO_ENGLISH)

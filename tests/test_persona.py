@@ -33,6 +33,7 @@ from simulator.llm.prompts import Unusable
 from simulator.llm.quiz import quiz_of
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Difficulty, Scenario, Split
+from simulator.text import number_of
 from simulator.world import load_bank, read_toml
 
 USER = RuleUser(RuleUserConfig())
@@ -353,6 +354,13 @@ ADA = load_bank().scenario("train/burned_bread/motives-negative")
 
 def kinds(line: str, scenario: Scenario = ADA) -> tuple[str, ...]:
     return conflicts(Claims.in_line(line), [Claims.of_card(scenario)])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("27", 27), ("twenty-seven", 27), ("forty", 40), ("nineteen", 19), ("the", None), ("sixty nine", 69)]
+)
+def test_numbers_are_read_in_figures_and_words(text, number):
+    assert number_of(text) == number
 
 
 @pytest.mark.parametrize(

@@ -284,8 +284,10 @@ def read_grades(answer: str) -> dict[str, float]:
     """The grades in an answer, 1 to 5 rescaled to [0, 1]; raises Unusable where one is missing or out of range."""
     record = record_of(answer, "why", *CAPABILITIES)
     string_of(record, "why")
-    grades = {name: whole_number(record[name]) for name in CAPABILITIES}
-    for name, grade in grades.items():
+    grades = {}
+    for name in CAPABILITIES:
+        grade = whole_number(record[name])
         if grade is None or not 1 <= grade <= 5:
             raise Unusable(f"{name} must be a whole number from 1 to 5, got {record[name]!r}")
-    return {name: (grade - 1) / 4 for name, grade in grades.items() if grade}
+        grades[name] = (grade - 1) / 4
+    return grades

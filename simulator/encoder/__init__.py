@@ -97,7 +97,7 @@ class EncoderListener:
         language = dialogue.scenario.language
         if language != "en":
             raise ValueError(f"simulator.listener must be rule or model for users who speak {language}, got 'encoder', which hears English")
-        if not self.hearing.words.is_language(reply):
+        if self.hearing.words.is_foreign(reply):
             return Reading(clarity=0.0)
         if is_echo(reply, dialogue.said()):
             return Reading(echo=True)

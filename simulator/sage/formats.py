@@ -20,7 +20,7 @@ from simulator.llm.answers import whole_number
 from simulator.llm.prompts import HALF, Thought
 from simulator.pressure import every_scenario
 from simulator.scenario import VANILLA, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
-from simulator.text import language_of
+from simulator.text import language_of, number_of
 
 TASKS = {
     HiddenIntention.ADVICE: ("建议", "希望得到真正用得上的建议", "你想获得能真实帮助你解决当下困境的建议"),
@@ -186,19 +186,6 @@ def age_in(text: str) -> int | None:
         tens = digits.get(found[1], 1) * 10 if found[2] else 0
         return (tens + digits.get(found[3], 0 if found[2] else digits.get(found[1], 0))) or None
     return number_of(text.lower())
-
-
-def number_of(text: str) -> int | None:
-    """A number in figures or in English words below a hundred; None for anything else."""
-    if text.strip().isdigit():
-        return int(text)
-    teens = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-    ones = f"zero one two three four five six seven eight nine {teens}".split()
-    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-    first, *rest = [*text.replace("-", " ").split(), ""]
-    if first in tens:
-        return 10 * (tens.index(first) + 2) + (ones.index(rest[0]) if rest and rest[0] in ones[1:10] else 0)
-    return ones.index(first) if first in ones else None
 
 
 def dialogue_of(record: Mapping[str, Any]) -> Dialogue:
